@@ -1,0 +1,1 @@
+"""HTTP surfaces, thin: translate, call a service, translate back."""

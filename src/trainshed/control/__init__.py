@@ -1,0 +1,1 @@
+"""The loop that moves jobs along: admit, submit, watch, finish, recover."""

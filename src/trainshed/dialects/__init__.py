@@ -1,0 +1,1 @@
+"""What a job sees, one module per contract."""

@@ -1,0 +1,1 @@
+"""What runs attempts: one folder per engine behind one small interface."""

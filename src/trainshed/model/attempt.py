@@ -1,0 +1,86 @@
+"""What a runner reports about its node of an attempt, and how the attempt as a whole is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Cause", "Ending", "NodeReport", "Outcome", "RankExit", "Stage", "StageEntry", "judge_attempt"]
+
+Stage = Literal["starting", "staging", "installing", "training", "uploading", "ended"]
+Outcome = Literal["completed", "failed", "stopped"]
+# Whose fault a failure is. `limit`: a limit that the user set (time); `stop`: a stop that was asked for.
+Cause = Literal["none", "user", "limit", "stop", "platform", "node"]
+
+
+@dataclass(frozen=True)
+class StageEntry:
+    """When a stage of the runner began, and what it said."""
+
+    time: float
+    stage: Stage
+    message: str = ""
+    level: str = "info"
+
+
+@dataclass(frozen=True)
+class RankExit:
+    """How one rank's process ended. A signal is a positive number; `exit_code` is then 128 + signal."""
+
+    rank: int
+    exit_code: int
+    signal: int = 0
+    time: float = 0.0
+    # The platform ended this process itself: another rank failed, a stop, a limit.
+    ended_by_platform: bool = False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a node's run is over."""
+
+    outcome: Outcome
+    cause: Cause = "none"
+    # A stable word for machines: exit, signal, out_of_memory, time_limit, stopped, environment, input,
+    # code, output, log, disk_full, sandbox, runner_lost, store.
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    rank: int = -1
+    exit_code: int = 0
+    signal: int = 0
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """The content of a runner's status file. A report without `ending` is of a runner at work."""
+
+    job_id: str
+    attempt: int
+    node_index: int
+    pid: int
+    stage: Stage
+    # True from just before the first user process starts: from then on an attempt counts as run.
+    launched: bool = False
+    timeline: tuple[StageEntry, ...] = ()
+    ranks: tuple[RankExit, ...] = ()
+    ending: Ending | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    # What protected the host: "bubblewrap" or "none"; and which limits were in force.
+    sandbox: str = ""
+    limits: tuple[str, ...] = ()
+    # Bytes of each rank's log that were written: {"0": 1234}; also "platform".
+    log_sizes: dict[str, int] = field(default_factory=dict)
+
+
+def judge_attempt(reports: list[NodeReport]) -> Ending:
+    """The ending of the whole attempt: of the node that failed first, by its own fault if possible."""
+    endings = [(report.ended_at, report.node_index, report.ending) for report in reports if report.ending]
+    failed = sorted((item for item in endings if item[2].outcome == "failed"), key=lambda item: item[:2])
+    if failed:
+        return failed[0][2]
+    stopped = [item for item in endings if item[2].outcome == "stopped"]
+    if stopped:
+        return stopped[0][2]
+    return Ending("completed")

@@ -1,0 +1,135 @@
+"""Where things lie in the platform's home folder. Path arithmetic only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Home", "RunFolder"]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one node of one attempt: all that a runner reads and writes on its machine."""
+
+    path: Path
+
+    @property
+    def launch(self) -> Path:
+        """The launch plan (NodeLaunch as JSON), written before the runner starts."""
+        return self.path / "launch.json"
+
+    @property
+    def site(self) -> Path:
+        """Facts of the site that are not part of the plan (store, ports, sandbox), as JSON."""
+        return self.path / "site.json"
+
+    @property
+    def secrets(self) -> Path:
+        """Values of secret variables; removed when the node has ended."""
+        return self.path / "secrets.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the runner as long as it lives: the proof of life."""
+        return self.path / "runner.lock"
+
+    @property
+    def status(self) -> Path:
+        """The runner's latest report (NodeReport as JSON), replaced by fsync + rename."""
+        return self.path / "status.json"
+
+    @property
+    def stop(self) -> Path:
+        """Its existence asks the runner to stop; its content is the reason."""
+        return self.path / "stop"
+
+    @property
+    def platform_log(self) -> Path:
+        """What the platform says to the job's owner: staging, installing, uploading, endings."""
+        return self.path / "logs" / "platform.log"
+
+    def rank_log(self, rank: int) -> Path:
+        """The spool file into which a rank writes directly."""
+        return self.path / "logs" / f"rank-{rank}.log"
+
+    @property
+    def metrics(self) -> Path:
+        """Metric points of the job, one JSON object per line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def system_metrics(self) -> Path:
+        """CPU, memory and device use of the node, one JSON object per line."""
+        return self.path / "system.jsonl"
+
+    @property
+    def runner_log(self) -> Path:
+        """The runner's own diagnostics, for administrators."""
+        return self.path / "runner.log"
+
+    @property
+    def root(self) -> Path:
+        """Folders that become visible inside the sandbox."""
+        return self.path / "root"
+
+
+@dataclass(frozen=True)
+class Home:
+    """The platform's home folder."""
+
+    path: Path
+
+    @property
+    def database_url(self) -> str:
+        """The embedded database."""
+        return f"sqlite:///{self.path / 'trainshed.sqlite'}"
+
+    @property
+    def settings(self) -> Path:
+        """The administrator's settings file."""
+        return self.path / "settings.toml"
+
+    @property
+    def store(self) -> Path:
+        """The embedded object store."""
+        return self.path / "store"
+
+    @property
+    def jobs(self) -> Path:
+        """Run folders."""
+        return self.path / "jobs"
+
+    @property
+    def environments(self) -> Path:
+        """Built Python environments, one folder per digest."""
+        return self.path / "environments"
+
+    @property
+    def run(self) -> Path:
+        """Locks, sockets and process ids of the running platform."""
+        return self.path / "run"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the platform's own processes."""
+        return self.path / "logs"
+
+    @property
+    def master_key(self) -> Path:
+        """The key that encrypts secrets at rest."""
+        return self.path / "master.key"
+
+    @property
+    def client(self) -> Path:
+        """URL and token for the command line of the user who started the platform."""
+        return self.path / "client.json"
+
+    @property
+    def doorbell(self) -> Path:
+        """A FIFO: a byte written into it wakes the control loop."""
+        return self.run / "control.bell"
+
+    def run_folder(self, job_id: str, attempt: int, node_index: int) -> RunFolder:
+        """The run folder of one node of one attempt."""
+        return RunFolder(self.jobs / job_id / f"attempt-{attempt}" / f"node-{node_index}")

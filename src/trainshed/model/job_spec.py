@@ -1,0 +1,201 @@
+"""What a user asks for: one training job, as a file, as JSON or from Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from trainshed.model.errors import InvalidInput, TrainshedError, suggest
+from trainshed.model.names import check_job_name, check_relative_path, parse_obs_url
+
+__all__ = ["JobSpec", "parse_duration", "parse_job_spec"]
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d)?", re.IGNORECASE)
+_UNIT_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_RESERVED_VARIABLES = ("TRAINSHED_", "LD_PRELOAD", "LD_LIBRARY_PATH_ORIG")
+
+Scalar = str | int | float | bool
+
+
+def parse_duration(value: object) -> int:
+    """Seconds from `90`, `"90s"`, `"45m"`, `"2h"` or `"7d"`."""
+    if isinstance(value, bool):
+        raise ValueError("a duration such as 45m or 2h is needed")
+    if isinstance(value, int | float):
+        return int(value)
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("a duration such as 45m or 2h is needed")
+    return int(float(match[1]) * _UNIT_SECONDS[(match[2] or "s").lower()])
+
+
+class JobSpec(BaseModel):
+    """A training job: its code, its data, and what it runs on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(
+        default="", description="Unique in the workspace; made up from the boot file if left out."
+    )
+    dialect: Literal["native"] = Field(
+        default="native", description="Whose conventions the script was written for: its paths and variables."
+    )
+    code: str = Field(
+        default="",
+        description="The code folder: a local folder (uploaded at submit) or obs://bucket/folder/. "
+        "It is snapshotted at submit.",
+    )
+    boot: str = Field(
+        default="", description="The file in the code folder that starts the training, .py or .sh."
+    )
+    command: str = Field(default="", description="A shell command to run instead of a boot file.")
+    engine: str = Field(
+        default="python", description="The preset environment; `trainshed engines` lists them."
+    )
+    parameters: dict[str, Scalar] = Field(
+        default_factory=dict, description="Passed to the boot file as --name=value, in this order."
+    )
+    inputs: dict[str, str] = Field(
+        default_factory=dict,
+        description="name -> obs:// folder or object; the local path is passed as --name=PATH.",
+    )
+    outputs: dict[str, str] = Field(
+        default_factory=dict,
+        description="name -> obs:// folder; a local folder is passed as --name=PATH and uploaded at the end.",
+    )
+    flavor: str = Field(default="cpu.1", description="What each node gets; `trainshed flavors` lists them.")
+    nodes: int = Field(default=1, ge=1, le=1024, description="How many nodes.")
+    environment: dict[str, str] = Field(default_factory=dict, description="Extra environment variables.")
+    secrets: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Environment variables whose values are encrypted at rest and masked in logs and answers.",
+    )
+    log_url: str = Field(default="", description="obs:// folder to which the logs are written as well.")
+    network: Literal["none", "platform", "open"] = Field(
+        default="platform",
+        description="What the job can reach: nothing, the platform's own API and store, or the host's network.",
+    )
+    priority: int = Field(default=0, ge=-100, le=100, description="Higher goes first; the default is 0.")
+    preemptible: bool = Field(
+        default=False, description="May be stopped and requeued for a job of higher priority."
+    )
+    time_limit: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        default=0, ge=0, description="Seconds, or 45m, 2h, 7d; 0 is no limit."
+    )
+    grace: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        default=30, ge=0, le=3600, description="Seconds between SIGTERM and SIGKILL when the job is stopped."
+    )
+    restarts: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="How often the job is started again after a failure that was not its own (platform, node).",
+    )
+    description: str = Field(default="", max_length=1000, description="Free text.")
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> JobSpec:
+        if self.name:
+            _checked("name", check_job_name, self.name)
+        if self.boot and self.command:
+            raise _refusal("boot", "contradicts `command`: give one of the two")
+        if not self.boot and not self.command:
+            raise _refusal("boot", "is missing: name the file that starts the training, or give a `command`")
+        if self.boot:
+            if not self.code:
+                raise _refusal("code", "is missing: the boot file must be in a code folder")
+            _checked("boot", check_relative_path, self.boot, "boot")
+            if not self.boot.endswith((".py", ".sh")):
+                raise _refusal("boot", "must be a .py or .sh file; use `command` for anything else")
+        if self.command and (self.parameters):
+            raise _refusal("parameters", "go with `boot`; write them into the command instead")
+        for field in ("parameters", "inputs", "outputs"):
+            for label in getattr(self, field):
+                if not _LABEL.fullmatch(label):
+                    raise _refusal(
+                        f"{field}.{label}", "is not a usable name: letters, digits, '_', '-' and '.'"
+                    )
+        taken: dict[str, str] = {}
+        for field in ("inputs", "outputs", "parameters"):
+            for label in getattr(self, field):
+                if label in taken:
+                    raise _refusal(f"{field}.{label}", f"is already the name of one of the {taken[label]}")
+                taken[label] = field
+        for label, url in self.inputs.items():
+            _checked(f"inputs.{label}", parse_obs_url, url)
+        for label, url in self.outputs.items():
+            _checked(f"outputs.{label}", parse_obs_url, url)
+        if self.log_url:
+            _checked("log_url", parse_obs_url, self.log_url)
+        for field in ("environment", "secrets"):
+            for variable in getattr(self, field):
+                if not _VARIABLE.fullmatch(variable):
+                    raise _refusal(f"{field}.{variable}", "is not the name of an environment variable")
+                if variable.startswith(_RESERVED_VARIABLES):
+                    raise _refusal(f"{field}.{variable}", "is set by the platform; choose another name")
+        both = set(self.environment) & set(self.secrets)
+        if both:
+            raise _refusal(f"secrets.{min(both)}", "is set in `environment` as well: give it once")
+        return self
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """The spec without its defaults and with its secrets masked: what is stored and shown."""
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        if "secrets" in data:
+            data["secrets"] = dict.fromkeys(self.secrets, "**********")
+        return data
+
+
+def parse_job_spec(data: object) -> JobSpec:
+    """Check a job spec; the first fault is refused with its path, the reason and a hint."""
+    if not isinstance(data, dict):
+        raise InvalidInput(
+            "A job is a mapping of fields to values.",
+            hint="Start with `name:`, `code:` and `boot:`.",
+            where="job",
+        )
+    try:
+        return JobSpec.model_validate(data)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        path = ".".join(str(part) for part in first["loc"]) or str(first.get("ctx", {}).get("path", "job"))
+        if first["type"] == "extra_forbidden":
+            raise InvalidInput(
+                f"There is no field '{path}' in a job.",
+                hint=suggest(path, JobSpec.model_fields),
+                code="unknown_field",
+                where=path,
+            ) from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise InvalidInput(
+            f"'{path}' {message}." if first["type"] == "refusal" else f"'{path}': {message}.",
+            hint=str(first.get("ctx", {}).get("hint", "")),
+            where=path,
+        ) from None
+
+
+def _refusal(path: str, message: str, hint: str = "") -> PydanticCustomError:
+    # The message is given as a context value: braces in a user's text are no placeholders.
+    return PydanticCustomError("refusal", "{message}", {"path": path, "message": message, "hint": hint})
+
+
+def _checked(path: str, check: Any, *arguments: Any) -> None:
+    try:
+        check(*arguments)
+    except TrainshedError as fault:
+        raise PydanticCustomError(
+            "invalid", "{message}", {"path": path, "message": fault.message.rstrip("."), "hint": fault.hint}
+        ) from None

@@ -1,0 +1,159 @@
+"""The launch plan: everything a runner needs to know to run one node of one attempt.
+
+Plain dataclasses, so that a runner on a cluster node starts without any third-party package. A plan holds
+no secret: their values travel in a file of their own, beside the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+__all__ = [
+    "Environment",
+    "GeneratedFile",
+    "InputFolder",
+    "Limits",
+    "NodeLaunch",
+    "OutputFolder",
+    "ProcessPlan",
+    "from_json",
+    "to_json",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class InputFolder:
+    """An input: an object or a folder of the store, and the path at which the job finds it."""
+
+    name: str
+    bucket: str
+    key: str
+    path: str
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """An output: a folder of the job that is uploaded below a prefix of the store at the end."""
+
+    name: str
+    bucket: str
+    prefix: str
+    path: str
+
+
+@dataclass(frozen=True)
+class GeneratedFile:
+    """A file that the platform writes for the job, at a path inside the sandbox."""
+
+    path: str
+    content: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """One process of the job: a rank."""
+
+    rank: int
+    local_rank: int
+    arguments: tuple[str, ...]
+    variables: dict[str, str]
+    directory: str
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment: the interpreter's version and the exact packages, resolved at submit."""
+
+    engine: str
+    python: str
+    packages: tuple[str, ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a node's sandbox may use; 0 is no limit."""
+
+    memory_mb: int = 0
+    cpus: float = 0
+    processes: int = 0
+    seconds: int = 0
+    grace: int = 30
+
+
+@dataclass(frozen=True)
+class NodeLaunch:
+    """One node of one attempt of a job."""
+
+    job_id: str
+    job_name: str
+    workspace_id: str
+    attempt: int
+    node_index: int
+    node_count: int
+    world_size: int
+    # The code snapshot: a prefix in the store, and where it lies inside the sandbox.
+    code_bucket: str
+    code_prefix: str
+    code_path: str
+    processes: tuple[ProcessPlan, ...]
+    environment: Environment
+    inputs: tuple[InputFolder, ...] = ()
+    outputs: tuple[OutputFolder, ...] = ()
+    files: tuple[GeneratedFile, ...] = ()
+    # Device indices of the machine that this node may use, and their kind.
+    device_kind: Literal["cpu", "nvidia", "ascend"] = "cpu"
+    devices: tuple[int, ...] = ()
+    rehearsal: bool = False
+    network: Literal["none", "platform", "open"] = "platform"
+    limits: Limits = field(default_factory=Limits)
+    # Where the log is exported to when the job names a destination, else empty.
+    log_bucket: str = ""
+    log_prefix: str = ""
+    # Names of the variables whose values lie in the secrets file.
+    secret_names: tuple[str, ...] = ()
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass as plain JSON data."""
+    return dataclasses.asdict(value)
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """Read back what `to_json` wrote. Fields that this version does not know are left out, missing ones
+    take their default: a runner and a server of neighbouring versions understand each other."""
+    return typing.cast(T, _read(kind, data))
+
+
+def _read(kind: Any, data: Any) -> Any:
+    origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return typing.cast(Any, kind)(
+            **{name: _read(hints[name], value) for name, value in data.items() if name in hints}
+        )
+    if origin is tuple:
+        return tuple(_read(typing.get_args(kind)[0], item) for item in data)
+    if origin is list:
+        return [_read(typing.get_args(kind)[0], item) for item in data]
+    if origin in (typing.Union, types.UnionType):
+        if data is None:
+            return None
+        return _read(next(option for option in typing.get_args(kind) if option is not type(None)), data)
+    return data
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]

@@ -1,0 +1,83 @@
+"""The platform's settings: one typed table of name, default and help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from trainshed.model.errors import InvalidInput, suggest
+
+__all__ = ["ENVIRONMENT_PREFIX", "Settings", "read_settings"]
+
+ENVIRONMENT_PREFIX = "TRAINSHED_"
+
+
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting can stand in `settings.toml` or in the environment as TRAINSHED_<NAME>."""
+
+    host: str = _setting("127.0.0.1", "Address that the API, the console and the object store listen on.")
+    port: int = _setting(7480, "Port of the API and the console.")
+    obs_port: int = _setting(7481, "Port of the object store.")
+    public_url: str = _setting("", "URL under which people reach the API, if it is not http://host:port.")
+    public_obs_url: str = _setting("", "URL under which people reach the object store.")
+    database_url: str = _setting(
+        "", "Database to use instead of the embedded one: postgresql://user@host/name."
+    )
+    rehearse: str = _setting("", "Pretend devices for a rehearsal, such as ascend:8.")
+    open_network: bool = _setting(True, "Whether jobs may ask for the host's network (network: open).")
+    allow_unsandboxed: bool = _setting(False, "Run jobs without a sandbox where bubblewrap is missing.")
+    job_uid_base: int = _setting(
+        200000, "Started as root, the jobs of workspace n run as the user id of this number plus n."
+    )
+    log_segment_mb: int = _setting(16, "Size at which a piece of a log moves from the spool to the store.")
+    token_days: int = _setting(90, "Days after which a token of a user expires.")
+    keep_run_folders_hours: int = _setting(
+        24, "Hours after which an ended attempt's working folders are removed."
+    )
+
+
+def read_settings(
+    file: Mapping[str, Any], environment: Mapping[str, str], given: Mapping[str, Any]
+) -> Settings:
+    """Settings from the file, overridden by the environment, overridden by what was given on the command line."""
+    known = {setting.name: setting for setting in fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, value in file.items():
+        if name not in known:
+            raise InvalidInput(
+                f"There is no setting '{name}'.",
+                hint=suggest(name, known),
+                code="unknown_setting",
+                where="settings.toml",
+            )
+        values[name] = _typed(name, value, "settings.toml")
+    for name in known:
+        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
+        if text is not None:
+            values[name] = _typed(name, text, ENVIRONMENT_PREFIX + name.upper())
+    values.update({name: value for name, value in given.items() if value is not None})
+    return Settings(**values)
+
+
+def _typed(name: str, value: Any, where: str) -> Any:
+    default = getattr(Settings, name)
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("1", "true", "yes", "on"):
+            return True
+        if str(value).lower() in ("0", "false", "no", "off", ""):
+            return False
+        raise InvalidInput(f"The setting '{name}' is true or false, not '{value}'.", where=where)
+    if isinstance(default, int):
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"The setting '{name}' is a number, not '{value}'.", where=where) from None
+    return str(value)

@@ -1,0 +1,1 @@
+"""The program beside the user's code on every node of every job."""

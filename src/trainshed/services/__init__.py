@@ -1,0 +1,1 @@
+"""What a caller may do, as plain functions that take the caller's identity."""
