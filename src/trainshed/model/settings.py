@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from trainshed.model.engines import EnginePreset, read_engines
 from trainshed.model.errors import InvalidInput, suggest
 
 __all__ = ["ENVIRONMENT_PREFIX", "Settings", "read_settings"]
@@ -40,6 +41,13 @@ class Settings:
     keep_run_folders_hours: int = _setting(
         24, "Hours after which an ended attempt's working folders are removed."
     )
+    install_uid: int = _setting(199999, "Started as root, packages are installed as this user id.")
+    requirements_may_name_index: bool = _setting(
+        False, "Whether a job's requirement file may name a package index of its own (--index-url)."
+    )
+    engines: tuple[EnginePreset, ...] = _setting(
+        (), "Preset engines beside the built-in ones: [engines.NAME] with python, packages, description."
+    )
 
 
 def read_settings(
@@ -67,6 +75,8 @@ def read_settings(
 
 def _typed(name: str, value: Any, where: str) -> Any:
     default = getattr(Settings, name)
+    if name == "engines":
+        return read_engines(value, where)
     if isinstance(default, bool):
         if isinstance(value, bool):
             return value
