@@ -1,1 +1,1 @@
-"""Tables, migrations and queries."""
+"""Tables, migrations and queries: embedded SQLite, or PostgreSQL by URL."""

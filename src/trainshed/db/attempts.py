@@ -1,0 +1,93 @@
+"""Attempts of jobs in the database: each start of a job, where it ran and how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from trainshed.db import tables
+from trainshed.db.engine import is_duplicate
+from trainshed.db.row import from_row, to_values
+from trainshed.model.errors import Conflict
+
+__all__ = [
+    "AttemptRow",
+    "attempt_of",
+    "attempts_of",
+    "change_attempt",
+    "insert_attempt",
+    "undiscarded_attempts",
+]
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One start of a job."""
+
+    job_id: str
+    attempt: int
+    engine: str
+    placements: list[dict[str, Any]]
+    state: Literal["submitting", "running", "ended"]
+    created_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    ending: dict[str, Any] | None = None
+    # The last report of each node's runner.
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    # Whether the machines have been cleared of what the attempt left there.
+    discarded: bool = False
+
+
+def insert_attempt(connection: Connection, row: AttemptRow) -> None:
+    """Store a new attempt; the same number a second time is refused."""
+    try:
+        connection.execute(insert(tables.attempts).values(**to_values(row)))
+    except IntegrityError as fault:
+        if not is_duplicate(fault):
+            raise
+        raise Conflict(f"Attempt {row.attempt} of job {row.job_id} exists already.") from None
+
+
+def change_attempt(connection: Connection, row: AttemptRow, **changes: Any) -> AttemptRow:
+    """The attempt with the changes made."""
+    attempts = tables.attempts
+    connection.execute(
+        update(attempts)
+        .where(attempts.c.job_id == row.job_id, attempts.c.attempt == row.attempt)
+        .values(**changes)
+    )
+    return dataclasses.replace(row, **changes)
+
+
+def attempt_of(connection: Connection, job_id: str, attempt: int) -> AttemptRow | None:
+    """One attempt of a job."""
+    attempts = tables.attempts
+    query = select(attempts).where(attempts.c.job_id == job_id, attempts.c.attempt == attempt)
+    row = connection.execute(query).first()
+    return None if row is None else from_row(AttemptRow, row)
+
+
+def attempts_of(connection: Connection, job_id: str) -> list[AttemptRow]:
+    """All attempts of a job, the first one first."""
+    attempts = tables.attempts
+    query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
+    return [from_row(AttemptRow, row) for row in connection.execute(query)]
+
+
+def undiscarded_attempts(connection: Connection, ended_before: float, limit: int) -> list[AttemptRow]:
+    """Attempts that ended before a moment and whose working folders still exist, oldest first."""
+    attempts = tables.attempts
+    query = (
+        select(attempts)
+        .where(
+            attempts.c.discarded.is_(False), attempts.c.state == "ended", attempts.c.ended_at < ended_before
+        )
+        .order_by(attempts.c.ended_at)
+        .limit(limit)
+    )
+    return [from_row(AttemptRow, row) for row in connection.execute(query)]

@@ -1,0 +1,124 @@
+"""Opening the database: embedded SQLite or PostgreSQL, with transactions that behave the same on both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError
+
+from trainshed.model.errors import HostUnfit, InvalidInput, Unavailable
+
+__all__ = ["begin", "is_duplicate", "open_engine", "read"]
+
+_READ_ONLY = "trainshed_read_only"
+
+
+def open_engine(url: str) -> Engine:
+    """The database behind a URL: `sqlite:////abs/file` or `postgresql://user@host/name`."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise InvalidInput(
+            "The database URL cannot be read.",
+            hint="Write postgresql://user@host/name, or leave the setting empty for the embedded database.",
+            where="database_url",
+        ) from None
+    kind = parsed.get_backend_name()
+    if kind == "sqlite":
+        return _open_sqlite(parsed)
+    if kind == "postgresql":
+        # Server-side prepared statements would break behind a pooler such as pgbouncer.
+        return sqlalchemy.create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_size=8,
+            max_overflow=40,
+            pool_pre_ping=True,
+            connect_args={"prepare_threshold": None, "connect_timeout": 10},
+        )
+    raise InvalidInput(
+        f"The platform cannot use a database of the kind '{kind}'.",
+        hint="Use PostgreSQL, or leave the setting empty for the embedded database.",
+        where="database_url",
+    )
+
+
+def _open_sqlite(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise InvalidInput("The embedded database needs a file.", where="database_url")
+    try:
+        # Only its owner may read it, from the first moment.
+        os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as fault:
+        raise HostUnfit(
+            f"The database file cannot be opened: {fault.strerror} ({url.database}).",
+            hint="Check that the folder exists and is writable.",
+        ) from None
+    engine = sqlalchemy.create_engine(
+        url,
+        pool_size=8,
+        max_overflow=40,
+        # isolation_level None: the driver starts no transaction by itself, `_start_transaction` does.
+        connect_args={"timeout": 30, "isolation_level": None, "check_same_thread": False},
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _start_transaction)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in (
+        "busy_timeout = 30000",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _start_transaction(connection: Connection) -> None:
+    # A transaction that reads first and writes later would fail at once when another wrote in between:
+    # writers queue up at their beginning instead.
+    read_only = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+@contextmanager
+def begin(engine: Engine) -> Iterator[Connection]:
+    """A transaction that may write: committed at the end of the block, rolled back by an exception."""
+    with _explained(), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def read(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only reads; it never waits for writers."""
+    with _explained(), engine.connect() as connection:
+        yield connection.execution_options(**{_READ_ONLY: True})
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as fault:
+        reason = str(fault.orig).strip().splitlines()[0] if fault.orig else "no answer"
+        raise Unavailable(
+            f"The database cannot be used at this moment: {reason}.",
+            hint="Check the disk's free space and the database server, then try again.",
+            code="database_unavailable",
+        ) from fault
+
+
+def is_duplicate(fault: IntegrityError) -> bool:
+    """Whether a write was refused because such a row exists already."""
+    if getattr(fault.orig, "sqlstate", "") == "23505":
+        return True
+    return "UNIQUE constraint failed" in str(fault.orig)

@@ -1,0 +1,49 @@
+"""The story of each job: what happened, when, and who says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select
+
+from trainshed.db import tables
+from trainshed.db.row import from_row
+
+__all__ = ["EventRow", "add_event", "events_of"]
+
+# A message is a sentence or a few; what a user's tool prints belongs into the log.
+_LONGEST_MESSAGE = 8000
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One event of a job."""
+
+    id: int
+    job_id: str
+    time: float
+    level: str
+    source: str
+    message: str
+
+
+def add_event(
+    connection: Connection, job_id: str, time: float, level: str, source: str, message: str
+) -> None:
+    """Add an event to a job's story. PostgreSQL stores no NUL, so it is shown as a replacement character."""
+    connection.execute(
+        insert(tables.events).values(
+            job_id=job_id,
+            time=time,
+            level=level,
+            source=source,
+            message=message[:_LONGEST_MESSAGE].replace("\0", "\ufffd"),
+        )
+    )
+
+
+def events_of(connection: Connection, job_id: str, limit: int = 1000, after_id: int = 0) -> list[EventRow]:
+    """A job's events in order, from behind the event `after_id`."""
+    events = tables.events
+    query = select(events).where(events.c.job_id == job_id, events.c.id > after_id)
+    return [from_row(EventRow, row) for row in connection.execute(query.order_by(events.c.id).limit(limit))]

@@ -1,0 +1,203 @@
+"""Jobs in the database: one row each, changed only by whoever read its latest version."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, func, insert, or_, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from trainshed.db import tables
+from trainshed.db.engine import is_duplicate
+from trainshed.db.row import from_row, to_values
+from trainshed.model.errors import Conflict, InvalidInput, NotFound
+from trainshed.model.phase import Phase, check_transition
+
+__all__ = [
+    "JobRow",
+    "active_jobs",
+    "change_job",
+    "count_jobs",
+    "ended_jobs",
+    "find_job",
+    "insert_job",
+    "job_by_id",
+    "jobs_of_code",
+    "list_jobs",
+    "names_starting_with",
+]
+
+_ENDED = text(tables.ENDED_PHASES_SQL)
+_ACTIVE = text(f"NOT ({tables.ENDED_PHASES_SQL})")
+_SHORTEST_PREFIX = 4
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job as the database holds it. `spec` is public: its secrets are masked."""
+
+    id: str
+    workspace_id: str
+    name: str
+    owner_id: str
+    phase: Phase
+    spec: dict[str, Any]
+    flavor: str
+    nodes: int
+    created_at: float
+    detail: str = ""
+    priority: int = 0
+    preemptible: bool = False
+    restarts: int = 0
+    queued_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    # The number of the latest attempt; 0 before the first.
+    attempt: int = 0
+    # Attempts that died before the user's process started.
+    starts_without_launch: int = 0
+    version: int = 1
+    environment: dict[str, Any] | None = None
+    code_bucket: str = ""
+    code_prefix: str = ""
+    stop_requested: bool = False
+    stop_reason: str = ""
+    ending: dict[str, Any] | None = field(default=None)
+    wait: dict[str, Any] | None = field(default=None)
+    rehearsal: bool = False
+    deleted_at: float | None = None
+
+
+def insert_job(connection: Connection, row: JobRow) -> None:
+    """Store a new job; a name that another job of the workspace has is refused."""
+    try:
+        connection.execute(insert(tables.jobs).values(**to_values(row)))
+    except IntegrityError as fault:
+        if not is_duplicate(fault):
+            raise
+        raise Conflict(
+            f"There is already a job named '{row.name}'.",
+            hint="Choose another name, leave the name out, or delete the other job first.",
+            code="name_taken",
+            where="name",
+        ) from None
+
+
+def job_by_id(connection: Connection, job_id: str) -> JobRow | None:
+    """The job of that id, deleted or not, whatever its workspace."""
+    return _one(connection, select(tables.jobs).where(tables.jobs.c.id == job_id))
+
+
+def find_job(connection: Connection, workspace_id: str, ref: str) -> JobRow:
+    """The job of a workspace that a name, an id or the unique beginning of an id means."""
+    jobs = tables.jobs
+    mine = select(jobs).where(jobs.c.workspace_id == workspace_id, jobs.c.deleted_at.is_(None))
+    found = _one(connection, mine.where(jobs.c.id == ref)) or _one(connection, mine.where(jobs.c.name == ref))
+    if found is not None:
+        return found
+    if _SHORTEST_PREFIX <= len(ref) < 36 and "\0" not in ref:
+        rows = connection.execute(mine.where(func.substr(jobs.c.id, 1, len(ref)) == ref).limit(2)).all()
+        if len(rows) == 1:
+            return _job(rows[0])
+        if rows:
+            raise InvalidInput(
+                f"Several jobs have an id that begins with '{ref}'.", hint="Give more of it.", where="job"
+            )
+    raise NotFound(
+        f"There is no job '{ref[:80]}'.", hint="`trainshed jobs` lists them.", code="unknown_job", where="job"
+    )
+
+
+def list_jobs(
+    connection: Connection,
+    workspace_id: str,
+    phase: Phase | None = None,
+    limit: int = 50,
+    before: str | None = None,
+) -> list[JobRow]:
+    """The workspace's jobs, newest first; `before` is the id of the last job of the page before."""
+    jobs = tables.jobs
+    query = select(jobs).where(jobs.c.workspace_id == workspace_id, jobs.c.deleted_at.is_(None))
+    if phase is not None:
+        query = query.where(jobs.c.phase == phase.value)
+    if before:
+        last = job_by_id(connection, before)
+        if last is None or last.workspace_id != workspace_id:
+            raise NotFound("The page to continue after does not exist.", where="before")
+        query = query.where(
+            or_(
+                jobs.c.created_at < last.created_at,
+                and_(jobs.c.created_at == last.created_at, jobs.c.id < last.id),
+            )
+        )
+    return _many(connection, query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit))
+
+
+def active_jobs(connection: Connection) -> list[JobRow]:
+    """All jobs that have not ended, in the order of the queue: priority, then age."""
+    jobs = tables.jobs
+    order = (jobs.c.priority.desc(), jobs.c.created_at, jobs.c.id)
+    return _many(connection, select(jobs).where(_ACTIVE).order_by(*order))
+
+
+def ended_jobs(connection: Connection, ended_before: float, limit: int) -> list[JobRow]:
+    """Jobs that ended before a moment and were not deleted, oldest first."""
+    jobs = tables.jobs
+    query = select(jobs).where(_ENDED, jobs.c.ended_at < ended_before, jobs.c.deleted_at.is_(None))
+    return _many(connection, query.order_by(jobs.c.ended_at).limit(limit))
+
+
+def jobs_of_code(connection: Connection, code_prefix: str) -> int:
+    """How many jobs that were not deleted refer to a code snapshot."""
+    jobs = tables.jobs
+    query = select(func.count()).where(jobs.c.code_prefix == code_prefix, jobs.c.deleted_at.is_(None))
+    return connection.execute(query).scalar_one()
+
+
+def count_jobs(connection: Connection) -> dict[Phase, int]:
+    """How many jobs there are in each phase, over all workspaces."""
+    jobs = tables.jobs
+    query = select(jobs.c.phase, func.count()).where(jobs.c.deleted_at.is_(None)).group_by(jobs.c.phase)
+    return {Phase(phase): count for phase, count in connection.execute(query)}
+
+
+def names_starting_with(connection: Connection, workspace_id: str, prefix: str) -> set[str]:
+    """Names of a workspace's jobs that begin with the prefix."""
+    jobs = tables.jobs
+    query = select(jobs.c.name).where(
+        jobs.c.workspace_id == workspace_id,
+        jobs.c.deleted_at.is_(None),
+        func.substr(jobs.c.name, 1, len(prefix)) == prefix,
+    )
+    return set(connection.execute(query).scalars())
+
+
+def change_job(connection: Connection, row: JobRow, **changes: Any) -> JobRow | None:
+    """The job with the changes made, or None when the row was changed by another since it was read."""
+    then = changes.get("phase", row.phase)
+    if then != row.phase:
+        check_transition(row.phase, then)
+    changed = dataclasses.replace(row, version=row.version + 1, **changes)
+    jobs = tables.jobs
+    done = connection.execute(
+        update(jobs)
+        .where(jobs.c.id == row.id, jobs.c.version == row.version)
+        .values(**changes, version=changed.version)
+    )
+    return changed if done.rowcount == 1 else None
+
+
+def _one(connection: Connection, query: Select[Any]) -> JobRow | None:
+    row = connection.execute(query).first()
+    return None if row is None else _job(row)
+
+
+def _many(connection: Connection, query: Select[Any]) -> list[JobRow]:
+    return [_job(row) for row in connection.execute(query)]
+
+
+def _job(row: Any) -> JobRow:
+    job = from_row(JobRow, row)
+    return dataclasses.replace(job, phase=Phase(job.phase))
