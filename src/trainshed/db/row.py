@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import Row
@@ -15,7 +14,7 @@ T = TypeVar("T")
 
 def from_row(kind: type[T], row: Row[Any]) -> T:
     """The dataclass whose fields are columns of the row."""
-    values: Mapping[str, Any] = row._mapping
+    values = row._mapping
     return kind(**{item.name: values[item.name] for item in dataclasses.fields(kind)})  # type: ignore[arg-type]
 
 
