@@ -91,6 +91,26 @@ class Home:
         return self.path / "settings.toml"
 
     @property
+    def marker(self) -> Path:
+        """Which version of the platform made this home, and the format of what lies in it."""
+        return self.path / "home.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one platform that runs in this home; its content is the process id."""
+        return self.run / "up.lock"
+
+    @property
+    def state(self) -> Path:
+        """What the running platform's supervisor says about its processes, as JSON."""
+        return self.run / "platform.json"
+
+    @property
+    def fork_socket(self) -> Path:
+        """Where the fork server listens."""
+        return self.run / "runner.sock"
+
+    @property
     def store(self) -> Path:
         """The embedded object store."""
         return self.path / "store"

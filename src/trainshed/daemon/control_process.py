@@ -1,0 +1,35 @@
+"""The process of the control loop: admits, submits, watches and finishes jobs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from trainshed.daemon.process import begin
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the loop until SIGTERM."""
+    process = begin("control")
+    from trainshed.control.loop import run_loop
+    from trainshed.services.platform import open_platform
+
+    stop = threading.Event()
+    platform = open_platform(process.home, process.settings)
+
+    def ask_stop(number: int, frame: object) -> None:
+        stop.set()
+        # The loop may sleep on its doorbell.
+        platform.ring()
+
+    signal.signal(signal.SIGTERM, ask_stop)
+    signal.signal(signal.SIGINT, ask_stop)
+    process.say_ready()
+    run_loop(platform, stop)
+    return 0 if stop.is_set() else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

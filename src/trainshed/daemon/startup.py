@@ -1,0 +1,200 @@
+"""Bringing a platform up: check, make the home, prepare the database, hand over to the supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainshed import __version__
+from trainshed.daemon.home_folder import (
+    HomeLock,
+    find_holder,
+    load_settings,
+    make_home,
+    read_marker,
+    settings_environment,
+    write_marker,
+)
+from trainshed.daemon.preflight import check_host, check_settings, choose_ports
+from trainshed.daemon.supervisor import read_tail
+from trainshed.model.errors import Conflict, Unavailable
+from trainshed.model.home import Home
+from trainshed.model.settings import Settings
+
+__all__ = [
+    "Prepared",
+    "api_url",
+    "obs_url",
+    "prepare",
+    "read_state",
+    "render_banner",
+    "replace_with_supervisor",
+    "start_detached",
+]
+
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A home that is ready to be started; its lock is held."""
+
+    home: Home
+    settings: Settings
+    lock: HomeLock
+    url: str
+    obs_url: str
+    # The link that signs the administrator in, once; empty when this was not the first start.
+    login_link: str
+
+
+def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]) -> Prepared:
+    """Check everything, then make or migrate the home. On an error nothing was started."""
+    check_host()
+    home = Home(path.expanduser().absolute())
+    holder = find_holder(home)
+    if holder is not None:
+        raise Conflict(
+            f"The platform of {home.path} is already running, pid {holder or 'unknown'}.",
+            hint="`trainshed status` shows it, `trainshed down` stops it.",
+            code="already_running",
+        )
+    read_marker(home)
+    settings = load_settings(home, environment, given)
+    check_settings(settings)
+    settings = choose_ports(settings)
+    home = make_home(path)
+    lock = HomeLock.take(home)
+    try:
+        login_link = _prepare_state(home, settings)
+        write_marker(home)
+    except BaseException:
+        lock.release()
+        raise
+    return Prepared(home, settings, lock, api_url(settings), obs_url(settings), login_link)
+
+
+def _prepare_state(home: Home, settings: Settings) -> str:
+    from trainshed.services.platform import open_platform
+    from trainshed.services.setup import first_start
+
+    platform = open_platform(home, settings)
+    try:
+        return first_start(platform, url=api_url(settings), obs_url=obs_url(settings))
+    finally:
+        platform.engine.dispose()
+
+
+def api_url(settings: Settings) -> str:
+    """Where people reach the API and the console."""
+    return settings.public_url.rstrip("/") or f"http://{_reachable(settings.host)}:{settings.port}"
+
+
+def obs_url(settings: Settings) -> str:
+    """Where people reach the object store."""
+    return settings.public_obs_url.rstrip("/") or f"http://{_reachable(settings.host)}:{settings.obs_port}"
+
+
+def _reachable(host: str) -> str:
+    address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{address}]" if ":" in address else address
+
+
+def render_banner(prepared: Prepared, *, detached: bool) -> str:
+    """What `trainshed up` says when the platform stands."""
+    home = prepared.home.path
+    default = Path.home() / ".trainshed"
+    option = "" if home == default else f" --home {home}"
+    lines = [
+        f"Trainshed {__version__} is up.",
+        "",
+        f"  Console, API   {prepared.url}",
+        f"  Object store   {prepared.obs_url}",
+        f"  Home           {home}",
+    ]
+    if prepared.settings.rehearse:
+        lines.append(f"  Rehearsal      {prepared.settings.rehearse} (pretend devices)")
+    if prepared.login_link:
+        lines += [
+            "",
+            f"  Sign in        {prepared.login_link}",
+            "                 (works once, as the user admin)",
+        ]
+    lines += [
+        "",
+        "  Next           trainshed" + option + " run --code examples/digits-numpy --boot train.py --follow",
+        "  Stop           " + (f"trainshed{option} down" if detached else "Ctrl-C") + " (running jobs go on)",
+    ]
+    return "\n".join(lines)
+
+
+def supervisor_command(prepared: Prepared) -> list[str]:
+    """The command line of the supervisor."""
+    command = [sys.executable, "-m", "trainshed.daemon.supervisor", "--home", str(prepared.home.path)]
+    return command + ["--lock-fd", str(prepared.lock.descriptor)]
+
+
+def replace_with_supervisor(prepared: Prepared) -> None:
+    """Become the supervisor, in the foreground. Does not return."""
+    # Exec, not a child: what the preparation imported is gone from memory, and Ctrl-C has one addressee.
+    read_end, write_end = os.pipe()
+    os.write(write_end, render_banner(prepared, detached=False).encode())
+    os.close(write_end)
+    os.set_inheritable(prepared.lock.descriptor, True)
+    os.set_inheritable(read_end, True)
+    command = supervisor_command(prepared) + ["--banner-fd", str(read_end)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(command[0], command, {**os.environ, **settings_environment(prepared.settings)})
+
+
+def start_detached(prepared: Prepared) -> int:
+    """Start the supervisor in the background and wait until the platform stands; returns its process id."""
+    log = prepared.home.logs / "supervisor.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            supervisor_command(prepared),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[prepared.lock.descriptor],
+            start_new_session=True,
+            cwd="/",
+            env={**os.environ, **settings_environment(prepared.settings)},
+        )
+    prepared.lock.release()
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise Unavailable(
+                "The platform could not start.\n" + read_tail(log),
+                hint=f"The whole log: {log}",
+                code="start_failed",
+            )
+        state = read_state(prepared.home)
+        if state.get("pid") == process.pid and state.get("ready"):
+            # From here on it is nobody's child: no warning about a running process at our exit.
+            process.returncode = 0
+            return process.pid
+        time.sleep(0.03)
+    raise Unavailable(
+        f"The platform (pid {process.pid}) did not come up within {_START_SECONDS:.0f} s.",
+        hint=f"`trainshed status` shows which part is missing; the logs are in {prepared.home.logs}.",
+        code="slow_start",
+    )
+
+
+def read_state(home: Home) -> dict[str, Any]:
+    """What the supervisor last said about its processes; empty when it said nothing."""
+    try:
+        state = json.loads(home.state.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}

@@ -1,0 +1,23 @@
+"""The process that serves the object store over HTTP."""
+
+from __future__ import annotations
+
+from trainshed.daemon.http_server import serve
+from trainshed.daemon.process import begin
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Serve until SIGTERM."""
+    process = begin("store")
+    from trainshed.api.obs.app import create_app
+    from trainshed.services.platform import open_platform
+
+    platform = open_platform(process.home, process.settings)
+    serve(create_app(platform), process.settings.host, process.settings.obs_port, process.say_ready)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
