@@ -1,1 +1,27 @@
 """Object storage: the embedded store, and the one interface that all of the platform uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from trainshed.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from trainshed.store.object_store import ObjectStore
+
+__all__ = ["open_store"]
+
+
+def open_store(url: str) -> ObjectStore:
+    """Open the object store at a URL: `file:///folder` is the embedded store in that folder."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and path.startswith("/"):
+        from trainshed.store.embedded.store import EmbeddedStore
+
+        return EmbeddedStore(Path(path))
+    raise InvalidInput(
+        f"'{url[:120]}' is not the URL of an object store.", hint="Write it as file:///absolute/folder."
+    )

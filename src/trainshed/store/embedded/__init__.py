@@ -1,0 +1,1 @@
+"""The embedded object store: an SQLite index of keys over immutable blob files."""

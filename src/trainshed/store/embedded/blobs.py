@@ -1,0 +1,219 @@
+"""Blob files: written once under a random name, read-only for ever after, removed when no key needs them.
+
+A file is born in `incoming/<session>/`, where a session is one process that holds the lock of its folder.
+It becomes a blob by a second, hard link below `blobs/`; the first link goes only after the index row is
+committed. So whatever a dead process left is found by looking into the folders of dead sessions, at a cost
+that grows with the work that was in flight and not with the store; and what a living process is working on
+is never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from trainshed.store.embedded.transactions import explain_os_error, explained_errors, sync_folder
+
+__all__ = ["BlobWriter", "Blobs"]
+
+
+class BlobWriter:
+    """A blob that is being written: counts and hashes what passes."""
+
+    def __init__(self, blobs: Blobs, *, with_sha256: bool) -> None:
+        self._blobs = blobs
+        self._file = -1
+        self._source = Path()
+        self.id = ""
+        self.size = 0
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sha256 = hashlib.sha256() if with_sha256 else None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes; on a disk error the file is discarded."""
+        view = memoryview(data).cast("B")
+        if not view:
+            return
+        try:
+            if not self.id:
+                # An empty object has no file at all.
+                self.id, self._source, self._file = self._blobs.create()
+            self._md5.update(view)
+            if self._sha256 is not None:
+                self._sha256.update(view)
+            self.size += len(view)
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            self.discard()
+            raise explain_os_error(error) from error
+
+    @property
+    def md5(self) -> str:
+        """The checksum of what was written so far."""
+        return self._md5.hexdigest()
+
+    @property
+    def sha256(self) -> str:
+        """The same with SHA-256, or empty when that was not asked for."""
+        return self._sha256.hexdigest() if self._sha256 is not None else ""
+
+    def publish(self) -> list[Path]:
+        """Give the file its place among the blobs; returns the folders to sync before the index row is."""
+        if not self.id:
+            return []
+        try:
+            os.fchmod(self._file, 0o400)
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+            return self._blobs.publish(self.id, self._source)
+        except OSError as error:
+            self.discard()
+            raise explain_os_error(error) from error
+
+    def settle(self) -> None:
+        """Remove the incoming name, after the index row was committed."""
+        if self.id:
+            _unlink(self._source)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        if self.id:
+            blob, self.id = self.id, ""
+            # The blob's own name goes first: a crash in between leaves the incoming one to tell of it.
+            self._blobs.remove([blob])
+            _unlink(self._source)
+
+
+class Blobs:
+    """The folder of blob files, shared by all processes of the platform on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blobs = folder / "blobs"
+        self._incoming = folder / "incoming"
+        self._quarantine = folder / "quarantine"
+        self._lock = threading.Lock()
+        self._session = ""
+        self._session_lock = -1
+        with explained_errors():
+            for part in (folder, self._blobs, self._incoming):
+                part.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_folder(folder)
+
+    def path(self, blob: str) -> Path:
+        """Where a blob lies."""
+        return self._blobs / blob[:2] / blob
+
+    def create(self) -> tuple[str, Path, int]:
+        """A new file under a random name, open for writing: its name, its first place, its descriptor."""
+        blob = secrets.token_hex(16)
+        source = self._incoming / self._ensure_session() / blob
+        return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def publish(self, blob: str, source: Path) -> list[Path]:
+        """Link a finished file among the blobs; returns the folders whose names must be synced."""
+        place = self.path(blob)
+        try:
+            os.link(source, place)
+        except FileNotFoundError:
+            place.parent.mkdir(mode=0o700, exist_ok=True)
+            os.link(source, place)
+            return [self._blobs, place.parent]
+        return [place.parent]
+
+    def remove(self, blobs: Iterable[str]) -> None:
+        """Remove blob files that no row of the index names any more."""
+        for blob in blobs:
+            _unlink(self.path(blob))
+
+    def quarantine(self, blob: str) -> Path:
+        """Set a damaged blob aside, where nobody reads it."""
+        self._quarantine.mkdir(mode=0o700, exist_ok=True)
+        place = self._quarantine / blob
+        try:
+            self.path(blob).rename(place)
+        except FileNotFoundError:
+            pass
+        return place
+
+    def sweep_dead_sessions(self, unknown: Callable[[list[str]], set[str]]) -> int:
+        """Remove what processes that died left unfinished; `unknown` tells which blobs the index lacks."""
+        removed = 0
+        for lock in self._incoming.glob("*.lock"):
+            try:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Only now is it certain that its owner is gone, and only now may the index be asked:
+                # asked earlier, it could miss a row that the owner committed just before it died.
+                folder = self._incoming / lock.name.removesuffix(".lock")
+                names = os.listdir(folder) if folder.is_dir() else []
+                for blob in unknown(names):
+                    _unlink(self.path(blob))
+                    removed += 1
+                for name in names:
+                    _unlink(folder / name)
+                if folder.is_dir():
+                    folder.rmdir()
+                _unlink(lock)
+            except BlockingIOError:
+                continue
+            finally:
+                os.close(descriptor)
+        return removed
+
+    def close(self) -> None:
+        """End this process's session."""
+        with self._lock:
+            if not self._session:
+                return
+            try:
+                (self._incoming / self._session).rmdir()
+            except OSError:
+                return  # Something is still in flight: the lock must stay as long as the process does.
+            _unlink(self._incoming / f"{self._session}.lock")
+            self._drop_session()
+
+    def forget_session(self) -> None:
+        """After a fork: the session belongs to the parent, this process begins its own."""
+        self._lock = threading.Lock()
+        self._drop_session()
+
+    def _drop_session(self) -> None:
+        if self._session_lock >= 0:
+            os.close(self._session_lock)
+        self._session_lock = -1
+        self._session = ""
+
+    def _ensure_session(self) -> str:
+        with self._lock:
+            while not self._session:
+                session = f"{os.getpid()}-{secrets.token_hex(6)}"
+                lock = self._incoming / f"{session}.lock"
+                descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.fstat(descriptor).st_nlink == 0:
+                    # A sweep took the file for a dead one between its creation and the lock.
+                    os.close(descriptor)
+                    continue
+                (self._incoming / session).mkdir(mode=0o700)
+                self._session, self._session_lock = session, descriptor
+            return self._session
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass

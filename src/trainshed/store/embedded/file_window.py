@@ -1,0 +1,87 @@
+"""Reading a part of a file, and copying a whole one by the fastest way the kernel knows."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from typing import Any
+
+from trainshed.model.errors import Unavailable
+
+__all__ = ["FileWindow", "copy_file"]
+
+_STEP = 1 << 30
+_CHUNK = 1 << 20
+_NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+
+
+class FileWindow(io.RawIOBase):
+    """The bytes of an open file from `start` to `end`, as a file of its own that owns the descriptor."""
+
+    def __init__(self, file: int, start: int, end: int) -> None:
+        self._file = file
+        self._start = start
+        self._end = max(start, end)
+        self._at = start
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor of the whole file."""
+        return self._file
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read as much as fits, 0 at the end."""
+        view = memoryview(buffer)[: max(0, self._end - self._at)]
+        count = os.preadv(self._file, [view], self._at) if view else 0
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move within the window."""
+        base = {os.SEEK_SET: self._start, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
+        self._at = max(self._start, base + offset)
+        return self._at - self._start
+
+    def tell(self) -> int:
+        """Where the next read begins, counted from the window's start."""
+        return self._at - self._start
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            os.close(self._file)
+        super().close()
+
+
+def copy_file(source: int, target: int, size: int) -> None:
+    """Copy `size` bytes to the target's position: shared extents where the file system can, else in the kernel."""
+    done = 0
+    try:
+        while done < size:
+            count = os.copy_file_range(source, target, min(size - done, _STEP))
+            if count == 0:
+                break
+            done += count
+    except OSError as error:
+        if error.errno not in _NOT_BY_KERNEL:
+            raise
+    while done < size:
+        data = os.pread(source, min(size - done, _CHUNK), done)
+        if not data:
+            raise Unavailable(
+                "An object's file is shorter than it was when it was stored.",
+                hint="Ask an administrator to check the store's disk, and upload the object again.",
+                code="blob_damaged",
+            )
+        view = memoryview(data)
+        while view:
+            view = view[os.write(target, view) :]
+        done += len(data)

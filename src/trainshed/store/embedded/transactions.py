@@ -1,0 +1,276 @@
+"""Connections to the index, and group commit: writers that arrive together share one transaction."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainshed.model.errors import HostUnfit, TrainshedError, Unavailable
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Transactions",
+    "disk_full",
+    "explain_os_error",
+    "explained_errors",
+    "sync_folder",
+]
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+_BUSY_SECONDS = 60.0
+_MAX_BATCH = 256
+
+_SCHEMA = """
+CREATE TABLE buckets (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    workspace_id TEXT NOT NULL,
+    created_at REAL NOT NULL
+);
+CREATE TABLE objects (
+    bucket_id INTEGER NOT NULL REFERENCES buckets (id),
+    key BLOB NOT NULL,
+    blob TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    md5 TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    content_type TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    modified_at REAL NOT NULL,
+    PRIMARY KEY (bucket_id, key)
+) WITHOUT ROWID;
+CREATE INDEX objects_blob ON objects (blob) WHERE blob != '';
+CREATE TABLE garbage (blob TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+
+# Connections that were open at a fork: never used again and never closed in the child, because SQLite
+# forbids both. Keeping a reference keeps Python from closing them.
+_inherited: list[sqlite3.Connection] = []
+
+
+class _Pending:
+    """A write that waits for its transaction."""
+
+    def __init__(self, work: Callable[[sqlite3.Connection], Any], folders: Iterable[Path]) -> None:
+        self.work = work
+        self.folders = tuple(folders)
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Transactions:
+    """The index file, safe for many threads and processes at once, also across a fork."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reset()
+        self._prepare()
+
+    def _reset(self) -> None:
+        self._idle: list[sqlite3.Connection] = []
+        self._pool_lock = threading.Lock()
+        self._queue: list[_Pending] = []
+        self._queue_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+
+    def forget_connections(self) -> None:
+        """After a fork: the connections belong to the parent, this process makes its own."""
+        _inherited.extend(self._idle)
+        self._reset()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        # FULL: with a write-ahead log, anything less loses acknowledged writes when the power fails.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -2000")
+        return connection
+
+    def _prepare(self) -> None:
+        """Create the tables, once, however many processes open the store at the same moment."""
+        with explained_errors(), _locked(self.path.parent / "open.lock"):
+            connection = self._connect()
+            try:
+                if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version == 0:
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                    )
+                elif version > SCHEMA_VERSION:
+                    raise HostUnfit(
+                        f"The object store at {self.path.parent} was written by a newer version of Trainshed.",
+                        hint="Install that version or a later one.",
+                        code="store_too_new",
+                    )
+            finally:
+                connection.close()
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection for reading; each statement sees all that was committed before it."""
+        connection = self._borrow()
+        try:
+            with explained_errors():
+                yield connection
+        finally:
+            self._give_back(connection)
+
+    def write(self, work: Callable[[sqlite3.Connection], T], *, folders: Iterable[Path] = ()) -> T:
+        """Run `work` in a transaction and return its result when that is durable.
+
+        `folders` are made durable before the transaction is, so that no row can outlive its blob file.
+        """
+        pending = _Pending(work, folders)
+        with self._queue_lock:
+            self._queue.append(pending)
+        # Whoever gets the lock writes for all that queue behind it; most then find their work done.
+        with self._write_lock:
+            while not pending.is_done:
+                with self._queue_lock:
+                    batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+                self._run(batch)
+        if pending.error is not None:
+            raise pending.error
+        result: T = pending.result
+        return result
+
+    def _run(self, batch: list[_Pending]) -> None:
+        connection = None
+        try:
+            with explained_errors():
+                for folder in {folder for pending in batch for folder in pending.folders}:
+                    sync_folder(folder)
+                connection = self._borrow()
+                connection.execute("BEGIN IMMEDIATE")
+                for pending in batch:
+                    self._apply(connection, pending)
+                connection.execute("COMMIT")
+        except BaseException as error:
+            for pending in batch:
+                if pending.error is None:
+                    pending.error = (
+                        error
+                        if isinstance(error, TrainshedError)
+                        else Unavailable(
+                            "The write was interrupted before it was durable.", hint="Try again."
+                        )
+                    )
+            if not isinstance(error, TrainshedError):
+                raise
+        finally:
+            for pending in batch:
+                pending.is_done = True
+            if connection is not None:
+                if connection.in_transaction:
+                    connection.rollback()
+                self._give_back(connection)
+
+    @staticmethod
+    def _apply(connection: sqlite3.Connection, pending: _Pending) -> None:
+        connection.execute("SAVEPOINT one")
+        try:
+            pending.result = pending.work(connection)
+        except TrainshedError as error:
+            # This writer's own mistake (no such bucket...); the others of the batch go on.
+            pending.error = error
+            connection.execute("ROLLBACK TO one")
+        connection.execute("RELEASE one")
+
+    def _borrow(self) -> sqlite3.Connection:
+        with self._pool_lock:
+            if self._idle:
+                return self._idle.pop()
+        with explained_errors():
+            return self._connect()
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._pool_lock:
+            if len(self._idle) < 16:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._pool_lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+@contextmanager
+def explained_errors() -> Iterator[None]:
+    """Turn errors of the disk and of SQLite into ones that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise explain_os_error(error) from error
+    except sqlite3.Error as error:
+        raise _explain_sqlite_error(error) from error
+
+
+def explain_os_error(error: OSError) -> TrainshedError:
+    """The error a user sees when the disk refuses."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return disk_full()
+    return Unavailable(
+        f"The object store cannot use its disk: {error.strerror or error}.",
+        hint="Ask an administrator to look at the disk and at the store's folder.",
+        code="store_failed",
+    )
+
+
+def disk_full() -> Unavailable:
+    """The error for a disk with no room left."""
+    return Unavailable(
+        "The disk of the object store is full; nothing was stored.",
+        hint="Remove objects that are no longer needed (trainshed obs rm -r) or give the disk more room.",
+        code="disk_full",
+    )
+
+
+def _explain_sqlite_error(error: sqlite3.Error) -> TrainshedError:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_FULL") or "disk is full" in str(error):
+        return disk_full()
+    if name.startswith("SQLITE_BUSY"):
+        return Unavailable(
+            "The object store is busy with other writers.", hint="Try again.", code="store_busy"
+        )
+    return Unavailable(
+        f"The index of the object store cannot be used: {error}.",
+        hint="Ask an administrator to look at the disk and at the store's folder.",
+        code="store_failed",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

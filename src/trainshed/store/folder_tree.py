@@ -1,0 +1,162 @@
+"""A local folder that is read and written strictly beneath its root, whatever links someone plants in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["FileGone", "FolderTree", "safe_parts"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Non-blocking: a FIFO that took a file's name between listing and opening must not hang us.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_MAX_DEPTH = 512
+
+
+class FileGone(Exception):
+    """A file that cannot be taken or placed; the transfer goes on without it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def safe_parts(path: str) -> list[str] | None:
+    """The parts of a relative path, or None when it could lead anywhere but straight down."""
+    parts = path.split("/")
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part or len(part.encode()) > 255:
+            return None
+    return parts
+
+
+class FolderTree:
+    """A folder held open: every step below it is taken by descriptor and never through a link."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> FolderTree:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._root)
+
+    # --- reading ---
+
+    def walk(self, skip: Callable[[str, str], None]) -> Iterator[str]:
+        """Relative paths of all regular files, and of empty folders with a `/` behind; the rest is skipped."""
+        folders = [""]
+        while folders:
+            prefix = folders.pop()
+            try:
+                parts = prefix.rstrip("/").split("/") if prefix else []
+                with self._folder(parts) as here, os.scandir(here) as entries:
+                    names = [(entry.name, _kind(entry)) for entry in entries]
+            except OSError as error:
+                skip(_shown(prefix), f"the folder cannot be read: {error.strerror}")
+                continue
+            if not names and prefix:
+                yield prefix
+            below = []
+            for name, kind in sorted(names):
+                path = prefix + name
+                if kind == "file":
+                    yield path
+                elif kind == "folder" and path.count("/") < _MAX_DEPTH:
+                    below.append(path + "/")
+                else:
+                    skip(_shown(path), "the folder lies too deep" if kind == "folder" else kind)
+            folders.extend(reversed(below))
+
+    def open_file(self, path: str) -> int:
+        """A regular file, open for reading."""
+        *above, name = path.split("/")
+        try:
+            with self._folder(above) as here:
+                file = os.open(name, _FILE, dir_fd=here)
+        except FileNotFoundError:
+            raise FileGone("it vanished during the transfer") from None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise FileGone("it is a symbolic link") from None
+            raise FileGone(f"it cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise FileGone("it is not a regular file")
+        return file
+
+    # --- writing ---
+
+    def make_folder(self, parts: Sequence[str]) -> None:
+        """A folder and all above it."""
+        with self._folder(parts, make=True):
+            pass
+
+    @contextmanager
+    def new_file(self, parts: Sequence[str], *, is_executable: bool = False) -> Iterator[int]:
+        """A file to write, which takes its name when it is whole."""
+        *above, name = parts
+        with self._folder(above, make=True) as here:
+            part = f".trainshed-{secrets.token_hex(8)}.part"
+            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=here)
+            try:
+                try:
+                    yield file
+                    os.fchmod(file, 0o755 if is_executable else 0o644)
+                finally:
+                    os.close(file)
+                os.rename(part, name, src_dir_fd=here, dst_dir_fd=here)
+            except IsADirectoryError:
+                os.unlink(part, dir_fd=here)
+                raise FileGone("a folder of that name stands in its place") from None
+            except BaseException:
+                os.unlink(part, dir_fd=here)
+                raise
+
+    @contextmanager
+    def _folder(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+        here = os.dup(self._root)
+        try:
+            for part in parts:
+                if make:
+                    try:
+                        os.mkdir(part, 0o755, dir_fd=here)
+                    except FileExistsError:
+                        pass
+                try:
+                    below = os.open(part, _FOLDER, dir_fd=here)
+                except OSError as error:
+                    if make and error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        raise FileGone(f"'{part}' stands in its way and is not a folder") from None
+                    raise
+                os.close(here)
+                here = below
+            yield here
+        finally:
+            os.close(here)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "it is a symbolic link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    if entry.is_file(follow_symlinks=False):
+        return "file"
+    return "it is not a regular file"
+
+
+def _shown(path: str) -> str:
+    return os.fsencode(path).decode(errors="replace")
