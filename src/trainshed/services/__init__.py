@@ -1,1 +1,1 @@
-"""What a caller may do, as plain functions that take the caller's identity."""
+"""What a caller may do, as plain functions: permission is checked here, once, for every surface."""

@@ -1,0 +1,58 @@
+"""The running platform, as every service sees it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from sqlalchemy import Engine
+
+from trainshed.db.engine import open_engine
+from trainshed.db.migrations import upgrade
+from trainshed.model.home import Home
+from trainshed.model.settings import Settings
+from trainshed.store import open_store
+from trainshed.store.object_store import ObjectStore
+
+__all__ = ["Platform", "open_platform"]
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Home folder, settings, database, object store and clock."""
+
+    home: Home
+    settings: Settings
+    engine: Engine
+    store: ObjectStore
+    clock: Callable[[], float] = time.time
+
+    def ring(self) -> None:
+        """Wake the control loop. It also looks by itself now and then, so a bell that is not there is no fault."""
+        try:
+            descriptor = os.open(self.home.doorbell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.write(descriptor, b"!")
+        except OSError:
+            # Full: the loop has been woken often enough. No reader: it will look at its next start.
+            pass
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Give back the connections to the database and the store."""
+        self.engine.dispose()
+        self.store.close()
+
+
+def open_platform(home: Home, settings: Settings) -> Platform:
+    """Open the platform of a home folder; its database is created or brought up to date."""
+    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = open_engine(settings.database_url or home.database_url)
+    upgrade(engine)
+    return Platform(home, settings, engine, open_store(f"file://{quote(str(home.store.absolute()))}"))
