@@ -1,0 +1,110 @@
+"""The bubblewrap command line: a root file system built from an allow-list."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trainshed.model.launch_plan import GeneratedFile
+from trainshed.runner.sandbox.spec import SandboxSpec
+from trainshed.runner.sandbox.stage import Binding
+
+__all__ = ["build_arguments", "render_identity_files"]
+
+# What of the host a job sees beside its own folders. Nothing here may hold a secret: certificates and
+# no keys, library paths and no configuration of services.
+SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_FILES = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/crypto-policies",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/OpenCL",
+    "/etc/os-release",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+)
+# CPU and NUMA topology: OpenMP and cpuinfo (PyTorch) misjudge the machine without it.
+TOPOLOGY = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+# What device libraries read to find the devices and how they are connected.
+DEVICE_FILES = (
+    "/sys/bus/pci",
+    "/sys/class/infiniband",
+    "/sys/class/net",
+    "/sys/devices",
+    "/sys/module/nvidia",
+    "/etc/ascend_install.info",
+    "/etc/hccn.conf",
+    "/etc/nccl.conf",
+)
+
+
+def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> list[str]:
+    """Every option of bubblewrap for a spec whose folders are staged."""
+    arguments = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if spec.network != "open":
+        arguments += ["--unshare-net"]
+    arguments += ["--disable-userns", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
+    arguments += ["--uid", str(spec.inside_uid), "--gid", str(spec.inside_gid), "--hostname", spec.hostname]
+    arguments += ["--info-fd", str(info), "--ro-bind", "/usr", "/usr"]
+    for path in SYSTEM_LINKS:
+        if os.path.islink(path):
+            arguments += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            arguments += ["--ro-bind", path, path]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    if spec.limits.memory_mb:
+        arguments += ["--size", str(spec.limits.memory_mb << 20)]
+    arguments += ["--perms", "1777", "--tmpfs", "/dev/shm"]
+    files = (*SYSTEM_FILES, *(DEVICE_FILES if spec.devices else TOPOLOGY))
+    for path in files:
+        if os.path.exists(path):
+            arguments += ["--ro-bind", path, path]
+    for device in spec.devices:
+        arguments += ["--dev-bind", str(device), str(device)]
+    for binding in bindings:
+        arguments += ["--bind" if binding.writable else "--ro-bind", binding.source, binding.target]
+    return [*arguments, "--remount-ro", "/", "--chdir", "/"]
+
+
+def render_identity_files(spec: SandboxSpec) -> list[GeneratedFile]:
+    """The small files of /etc that say who and where the job is."""
+    user, uid, gid = spec.user_name, spec.inside_uid, spec.inside_gid
+    passwd = (
+        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
+        f"{user}:x:{uid}:{gid}:{user}:{spec.home}:/bin/bash\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    )
+    group = f"root:x:0:\n{user}:x:{gid}:\nnogroup:x:65534:\n"
+    hosts = f"127.0.0.1 localhost {spec.hostname}\n::1 localhost ip6-localhost\n"
+    resolver = ""
+    if spec.network == "open":
+        try:
+            resolver = Path("/etc/resolv.conf").read_text(errors="replace")
+        except OSError:
+            pass
+    return [
+        GeneratedFile("/etc/passwd", passwd),
+        GeneratedFile("/etc/group", group),
+        GeneratedFile("/etc/hosts", hosts),
+        GeneratedFile("/etc/hostname", f"{spec.hostname}\n"),
+        GeneratedFile("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+        GeneratedFile("/etc/resolv.conf", resolver),
+    ]

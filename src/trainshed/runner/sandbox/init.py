@@ -1,0 +1,321 @@
+"""The first process inside a sandbox: starts the ranks, reports their ends, takes everything down.
+
+Run as a script with `python -I -S`, so it may import nothing of ours. It is on the path to the first line
+of every job: the C modules below are used where their Python wrappers would cost several milliseconds
+(`socket` and `signal` pull in `enum` and `re`), and `marshal` because both ends run the same interpreter.
+
+Protocol, over one stream socket: the runner sends a 4-byte length and the plan; then lines `stop SECONDS`
+or `kill`. Init sends JSON lines: forwards (with the listening sockets attached), started, exit, done.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import marshal
+import os
+import resource
+import select
+import sys
+import time
+from typing import Any
+
+SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+REAP_SECONDS = 0.5
+
+
+class Rank:
+    """A process of the job that init started."""
+
+    def __init__(self, number: int, log: int) -> None:
+        self.number = number
+        self.log = log
+        self.pid = 0
+        self.pidfd = -1
+        self.ended_by_platform = False
+
+
+class Init:
+    """Starts, watches and ends the ranks."""
+
+    def __init__(self, control: int) -> None:
+        self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, control)
+        self.running: dict[int, Rank] = {}
+        self.commands = b""
+        self.ending = False
+        self.deadline = 0.0
+        self.grace = 30.0
+        self.is_alone = os.getpid() == 1
+        self.poller = select.poll()
+
+    def run(self) -> None:
+        """Live as long as a rank does."""
+        plan = self.read_plan()
+        self.grace = plan["grace"]
+        self.apply_limits(plan)
+        self.open_forwards(plan["forwards"])
+        for process in plan["processes"]:
+            os.set_inheritable(process["log"], False)
+        for process in plan["processes"]:
+            self.start(process)
+        self.poller.register(self.socket.fileno(), select.POLLIN)
+        while self.running:
+            self.wait_for_news()
+            self.reap()
+            if self.ending and time.monotonic() >= self.deadline:
+                self.kill_all()
+                self.deadline = time.monotonic() + 1
+        self.kill_all()
+        self.say('{"event": "done"}')
+
+    def read_plan(self) -> dict[str, Any]:
+        """The plan; its arrival is also the word to go. Without one the runner is dead: leave."""
+        size = int.from_bytes(self.receive(4), "little")
+        plan: dict[str, Any] = marshal.loads(self.receive(size))
+        return plan
+
+    def receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self.socket.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                os._exit(0)
+            data += piece
+        return bytes(data)
+
+    def say(self, line: str, descriptors: bytes = b"") -> None:
+        attached = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)] if descriptors else []
+        try:
+            self.socket.sendmsg([line.encode() + b"\n"], attached)
+        except OSError:
+            self.end(0)  # nobody listens any more
+
+    def apply_limits(self, plan: dict[str, Any]) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        if plan["processes_limit"]:
+            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            limit = plan["processes_limit"]
+            limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        if plan["affinity"]:
+            os.sched_setaffinity(0, plan["affinity"])
+
+    def open_forwards(self, ports: list[int]) -> None:
+        """Listen inside, and hand the sockets out: a socket stays in the network it was made in, so the
+        runner can take the connections from outside without any process in between."""
+        if not ports:
+            return
+        listeners = []
+        for port in ports:
+            listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+            listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            listener.listen(512)
+            listeners.append(listener)
+        numbers = b"".join(item.fileno().to_bytes(4, sys.byteorder) for item in listeners)
+        self.say('{"event": "forwards"}', numbers)
+        for listener in listeners:
+            listener.close()
+
+    def start(self, process: dict[str, Any]) -> None:
+        """Start a rank in a session of its own; what cannot start ends like in a shell: 126 or 127."""
+        rank = Rank(process["rank"], process["log"])
+        try:
+            os.chdir(process["directory"])
+            program = find_program(process["arguments"][0], process["variables"])
+            rank.pid = os.posix_spawn(
+                program,
+                process["arguments"],
+                process["variables"],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, rank.log, 1),
+                    (os.POSIX_SPAWN_DUP2, rank.log, 2),
+                ],
+                setsid=True,
+                # The interpreter ignores these two; the job must find them as a shell leaves them.
+                setsigdef=[SIGPIPE, SIGXFSZ],
+            )
+        except OSError as error:
+            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            message = f"trainshed: {error.filename or process['arguments'][0]}: {error.strerror}\n"
+            os.write(rank.log, message.encode(errors="replace"))
+            os.close(rank.log)
+            self.report(rank, 127 if missing else 126, 0)
+            return
+        os.close(rank.log)
+        self.running[rank.pid] = rank
+        try:
+            rank.pidfd = os.pidfd_open(rank.pid)
+            self.poller.register(rank.pidfd, select.POLLIN)
+        except (AttributeError, OSError):
+            rank.pidfd = -1  # before Linux 5.3: noticed at the next look
+        prefer_as_victim(rank.pid)
+        self.say(f'{{"event": "started", "rank": {rank.number}, "pid": {rank.pid}, "time": {time.time()}}}')
+
+    def wait_for_news(self) -> None:
+        seconds = REAP_SECONDS if all(rank.pidfd >= 0 for rank in self.running.values()) else 0.05
+        if self.ending:
+            seconds = min(seconds, max(0.0, self.deadline - time.monotonic()))
+        for descriptor, _ in self.poller.poll(int(seconds * 1000) + 1):
+            if descriptor == self.socket.fileno():
+                self.obey()
+
+    def obey(self) -> None:
+        try:
+            data = self.socket.recv(4096)
+        except OSError:
+            data = b""
+        if not data:  # the runner is dead, and nothing must outlive it
+            self.poller.unregister(self.socket.fileno())
+            self.end(0)
+            return
+        *lines, self.commands = (self.commands + data).split(b"\n")
+        for line in lines:
+            word, _, value = line.partition(b" ")
+            self.end(0 if word == b"kill" else float(value))
+
+    def end(self, grace: float) -> None:
+        """Ask every rank to end, and remember when to insist."""
+        deadline = time.monotonic() + grace
+        if self.ending:
+            self.deadline = min(self.deadline, deadline)
+            return
+        self.ending, self.deadline = True, deadline
+        for rank in self.running.values():
+            rank.ended_by_platform = True
+            if grace > 0:
+                try:
+                    os.killpg(rank.pid, SIGTERM)
+                except OSError:
+                    pass
+
+    def reap(self) -> None:
+        """Collect every process that has ended: ranks, and orphans that were left to init."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            rank = self.running.pop(pid, None)
+            if rank is None:
+                continue
+            if rank.pidfd >= 0:
+                self.poller.unregister(rank.pidfd)
+                os.close(rank.pidfd)
+            if os.WIFSIGNALED(status):
+                self.report(rank, 128 + os.WTERMSIG(status), os.WTERMSIG(status))
+            else:
+                self.report(rank, os.WEXITSTATUS(status), 0)
+
+    def report(self, rank: Rank, code: int, signal: int) -> None:
+        by_platform = "true" if rank.ended_by_platform else "false"
+        self.say(
+            f'{{"event": "exit", "rank": {rank.number}, "exit_code": {code}, "signal": {signal}, '
+            f'"time": {time.time()}, "ended_by_platform": {by_platform}}}'
+        )
+        if code:
+            self.end(self.grace)
+
+    def kill_all(self) -> None:
+        """End every process of the sandbox but this one."""
+        if self.is_alone:
+            # As process 1 of its own PID namespace, -1 means the namespace and nothing else.
+            try:
+                os.kill(-1, SIGKILL)
+            except OSError:
+                pass
+            return
+        for _ in range(100):
+            children = find_descendants(os.getpid())
+            if not children:
+                return
+            for pid in children:
+                try:
+                    os.kill(pid, SIGKILL)
+                except OSError:
+                    pass
+            time.sleep(0.005)
+            self.reap()
+
+
+def find_program(name: str, variables: dict[str, str]) -> str:
+    """The file that a shell would run for a command's first word."""
+    if "/" in name:
+        return name
+    denied = False
+    for folder in variables.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":"):
+        path = f"{folder or '.'}/{name}"
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+        denied = denied or os.path.isfile(path)
+    if denied:
+        raise PermissionError(errno.EACCES, "Permission denied", name)
+    raise FileNotFoundError(errno.ENOENT, "command not found", name)
+
+
+def prefer_as_victim(pid: int) -> None:
+    """When memory runs out, the job's process goes before the one that reports it."""
+    try:
+        file = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+        os.write(file, b"300")
+        os.close(file)
+    except OSError:
+        pass
+
+
+def find_descendants(ancestor: int) -> list[int]:
+    """Every living process below one, found through /proc."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+            fields = os.read(file, 4096).rpartition(b")")[2].split()
+            os.close(file)
+        except OSError:
+            continue
+        if fields[0] != b"Z":
+            parents[int(name)] = int(fields[1])
+    found: list[int] = []
+    seen = {ancestor}
+    grew = True
+    while grew:
+        grew = False
+        for pid, parent in parents.items():
+            if parent in seen and pid not in seen:
+                seen.add(pid)
+                found.append(pid)
+                grew = True
+    return found
+
+
+def call_prctl(option: int, value: int) -> None:
+    """prctl(2), without the 5 ms that the `ctypes` package takes to load."""
+    import _ctypes
+
+    loader: Any = _ctypes
+    address = loader.dlsym(loader.dlopen(None, 2), "prctl")
+    loader.call_function(address, (option, value, 0, 0, 0))
+
+
+def main(control: int) -> None:
+    """Run as the sandbox's first process."""
+    os.set_inheritable(control, False)
+    # The job runs with our uid: it must not trace us or reach our descriptors through /proc.
+    call_prctl(PR_SET_DUMPABLE, 0)
+    if os.getpid() != 1:
+        call_prctl(PR_SET_CHILD_SUBREAPER, 1)
+    Init(control).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)

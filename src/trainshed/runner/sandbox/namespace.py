@@ -1,0 +1,178 @@
+"""Linux namespaces and mounts, through the C library."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainshed.model.errors import HostUnfit
+
+__all__ = [
+    "bind",
+    "bind_with_owner",
+    "enter_private_namespace",
+    "mount",
+    "mount_overlay",
+    "open_user_namespace",
+    "unmount",
+]
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+# These system calls came after the tables were unified: one number on every architecture.
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, os.O_CLOEXEC, 4
+AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_IDMAP = 1, 2, 4, 0x00100000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_private_in = 0
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def enter_private_namespace() -> None:
+    """Give this process mounts of its own, which vanish with it. A second call does nothing.
+
+    An ordinary user gets a user namespace as well, in which the ids stay what they are. The kernel allows
+    that only while the process has a single thread.
+    """
+    global _private_in
+    if _private_in == os.getpid():
+        return
+    is_root = os.geteuid() == 0
+    uid, gid = os.geteuid(), os.getegid()
+    if not is_root and threading.active_count() > 1:
+        raise RuntimeError("The sandbox must be prepared before the first thread starts.")
+    if _libc.unshare(CLONE_NEWNS if is_root else CLONE_NEWUSER | CLONE_NEWNS) != 0:
+        error = ctypes.get_errno()
+        raise HostUnfit(
+            f"This process may not create {'a mount' if is_root else 'a user'} namespace: {os.strerror(error)}.",
+            hint=describe_namespace_fix(),
+        )
+    if not is_root:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    _private_in = os.getpid()
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def describe_namespace_fix() -> str:
+    """What an administrator must change for user namespaces to work, read from this machine."""
+    for path, bad, good in (
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+    ):
+        try:
+            if Path(path).read_text().strip() == bad:
+                return f"An administrator can allow it: sysctl -w {good} (and a file in /etc/sysctl.d)."
+        except OSError:
+            continue
+    return (
+        "Inside a container, start it with user namespaces allowed (for Docker or Podman: "
+        "--security-opt seccomp=unconfined --security-opt systempaths=unconfined)."
+    )
+
+
+def mount(source: str, target: str | Path, kind: str | None, flags: int = 0, options: str = "") -> None:
+    """mount(2)."""
+    result = _libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        os.fsencode(options) if options else None,
+    )
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(target))
+
+
+def unmount(target: str | Path) -> None:
+    """Take a mount away, even while something still uses it."""
+    if _libc.umount2(os.fsencode(target), MNT_DETACH) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(target))
+
+
+def bind(descriptor: int, target: Path) -> None:
+    """Make what an open descriptor points at visible at `target`."""
+    mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND | MS_REC)
+
+
+def bind_with_owner(descriptor: int, target: Path, users: int) -> None:
+    """Make a tree visible at `target`, read-only, with its owner shown as another user (see
+    `open_user_namespace`); nothing on disk changes."""
+    tree = _call(SYS_OPEN_TREE, descriptor, b"", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH)
+    try:
+        attributes = _MountAttributes(
+            attr_set=MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+            userns_fd=users,
+        )
+        size = ctypes.c_size_t(ctypes.sizeof(attributes))
+        _call(SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, ctypes.byref(attributes), size)
+        _call(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH)
+    finally:
+        os.close(tree)
+
+
+def mount_overlay(lower: str, upper: str, work: str, target: Path) -> None:
+    """Mount a writable view of a read-only tree; changes go to `upper`."""
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    if os.geteuid() != 0:
+        options += ",userxattr"
+    mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
+
+
+@contextlib.contextmanager
+def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> Iterator[int]:
+    """A user namespace in which the ids (uid, gid) of `owner` stand for those of `shown`."""
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(ready[1], b"1" if _libc.unshare(CLONE_NEWUSER) == 0 else b"0")
+            os.close(go[1])
+            os.read(go[0], 1)
+        finally:
+            os._exit(0)
+    try:
+        if os.read(ready[0], 1) != b"1":
+            raise OSError("The kernel refused a user namespace.")
+        Path(f"/proc/{child}/uid_map").write_text(f"{owner[0]} {shown[0]} 1")
+        Path(f"/proc/{child}/gid_map").write_text(f"{owner[1]} {shown[1]} 1")
+        namespace = os.open(f"/proc/{child}/ns/user", os.O_RDONLY)
+    finally:
+        for descriptor in (*ready, *go):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+    try:
+        yield namespace
+    finally:
+        os.close(namespace)
+
+
+def _call(number: int, *arguments: object) -> int:
+    result: int = _libc.syscall(ctypes.c_long(number), *arguments)
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result

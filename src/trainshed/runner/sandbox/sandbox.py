@@ -1,0 +1,453 @@
+"""The sandbox of one node of a job: prepared, started, watched and ended by the runner."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainshed.model.attempt import RankExit
+from trainshed.model.errors import HostUnfit
+from trainshed.runner.sandbox import bubblewrap, init, namespace
+from trainshed.runner.sandbox.control_group import ControlGroup
+from trainshed.runner.sandbox.process_tree import choose_processors, count_host_memory_kills, measure_tree
+from trainshed.runner.sandbox.relay import Relay
+from trainshed.runner.sandbox.spec import (
+    Forward,
+    Mount,
+    RankStarted,
+    SandboxEnded,
+    SandboxProcess,
+    SandboxSpec,
+    Usage,
+)
+from trainshed.runner.sandbox.stage import Stage, owner_of
+
+__all__ = ["Event", "Sandbox", "find_bubblewrap"]
+
+DEFAULT_PROCESSES = 4096
+START_SECONDS = 30.0
+# Where init's own file lies inside.
+INIT_FOLDER = "/run/trainshed"
+Event = RankStarted | RankExit | SandboxEnded
+
+
+class Sandbox:
+    """Runs all ranks of one node, behind a wall (`kind` "bubblewrap") or, where allowed, without ("none").
+
+    `prepare` must be called before the process has threads, and `start` from a thread that lives as long
+    as the job: the kernel ends the job when that thread ends.
+    """
+
+    def __init__(self, spec: SandboxSpec) -> None:
+        self.spec = spec
+        self.kind = "bubblewrap"
+        self.limits_in_force: tuple[str, ...] = ()
+        # How each rank ended, and whether the whole sandbox has.
+        self.exits: dict[int, RankExit] = {}
+        self.ended = False
+        self._program = ""
+        self._stage: Stage | None = None
+        self._group: ControlGroup | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._errors = -1
+        self._pidfd = -1
+        self._init_pid = 0
+        self._received = b""
+        self._ranks: tuple[int, ...] = ()
+        self._relay: Relay | None = None
+        self._end_asked = False
+        self._watches_memory = False
+        self._ran_out_of_memory = False
+        self._host_kills = 0
+        self._usage = Usage()
+
+    # -- before the job
+
+    def prepare(self) -> None:
+        """Make the mounts that the job will see. Raises HostUnfit where no sandbox is possible, unless the
+        spec allows to go without."""
+        try:
+            self._program = find_bubblewrap()
+            namespace.enter_private_namespace()
+            stage = Stage(self.spec)
+            stage.build(bubblewrap.render_identity_files(self.spec), self._list_platform_mounts())
+            self._stage = stage
+        except HostUnfit:
+            if not self.spec.allow_unsandboxed:
+                raise
+            self.kind = "none"
+
+    def _list_platform_mounts(self) -> list[Mount]:
+        prefixes = {Path(sys.base_prefix).resolve()}
+        if self.spec.interpreter_prefix is not None:
+            prefixes.add(self.spec.interpreter_prefix)
+        mounts = [Mount(prefix, str(prefix)) for prefix in sorted(prefixes) if not is_system(prefix)]
+        return [Mount(Path(init.__file__).resolve(), f"{INIT_FOLDER}/init.py"), *mounts]
+
+    # -- the job begins
+
+    def start(self, processes: list[SandboxProcess]) -> None:
+        """Start every rank; what happens to them comes out of `poll`."""
+        self._ranks = tuple(process.rank for process in processes)
+        self._host_kills = count_host_memory_kills()
+        affinity, most_processes = self._set_limits()
+        logs: list[int] = []
+        ours, theirs = socket.socketpair()
+        self._control = ours
+        try:
+            logs += [open_log(process.log) for process in processes]
+            self._spawn(theirs, logs)
+            plan = {
+                "grace": float(self.spec.limits.grace),
+                "forwards": [forward.port for forward in self._list_forwards()],
+                "affinity": affinity,
+                "processes_limit": most_processes,
+                "processes": [
+                    {
+                        "rank": process.rank,
+                        "log": log,
+                        "arguments": list(process.arguments),
+                        "variables": {**self._list_variables(), **process.variables},
+                        "directory": process.directory,
+                    }
+                    for process, log in zip(processes, logs, strict=True)
+                ],
+            }
+            data = marshal.dumps(plan)
+            try:
+                ours.sendall(len(data).to_bytes(4, "little") + data)
+            except OSError as error:
+                raise self._explain_failure() from error
+            ours.setblocking(False)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+            for log in logs:
+                os.close(log)
+
+    def _set_limits(self) -> tuple[list[int], int]:
+        """Put the limits in force that control groups can, and return what init must do instead."""
+        limits = self.spec.limits
+        group = self._group = ControlGroup()
+        most = limits.processes or DEFAULT_PROCESSES
+        force: list[str] = []
+        affinity: list[int] = []
+        if limits.memory_mb:
+            has_limit = group.limit_memory(limits.memory_mb << 20)
+            self._watches_memory = not has_limit
+            force.append("memory:cgroup" if has_limit else "memory:watch")
+        if group.limit_processes(most):
+            force.append("processes:cgroup")
+            most = 0
+        else:
+            force.append("processes:rlimit")
+        if limits.cpus:
+            if group.limit_cpu(limits.cpus):
+                force.append("cpu:cgroup")
+            else:
+                affinity = choose_processors(limits.cpus, os.getpid())
+                force += ["cpu:affinity"] if affinity else []
+        self.limits_in_force = tuple(force)
+        return affinity, most
+
+    def _list_forwards(self) -> tuple[Forward, ...]:
+        is_walled = self._stage is not None and self.spec.network == "platform"
+        return self.spec.forwards if is_walled else ()
+
+    def _list_variables(self) -> dict[str, str]:
+        home = self.spec.home if self._stage is not None else str(self.spec.run_root / "home")
+        return {
+            "HOME": home,
+            "USER": self.spec.user_name,
+            "LOGNAME": self.spec.user_name,
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+        }
+
+    def _spawn(self, theirs: socket.socket, logs: list[int]) -> None:
+        python = os.path.realpath(sys.executable)
+        control = str(theirs.fileno())
+        kept = [theirs.fileno(), *logs]
+        info_read, info_write = os.pipe()
+        opened = [info_read, info_write]
+        self._errors = os.memfd_create("sandbox-errors", os.MFD_CLOEXEC)
+        try:
+            if self._stage is not None:
+                options = bubblewrap.build_arguments(self.spec, self._stage.bindings, info_write)
+                listing = os.memfd_create("sandbox-options", os.MFD_CLOEXEC)
+                opened.append(listing)
+                os.write(listing, b"".join(os.fsencode(option) + b"\0" for option in options))
+                os.lseek(listing, 0, os.SEEK_SET)
+                script = f"{INIT_FOLDER}/init.py"
+                command = [self._program, "--args", str(listing), python, "-I", "-S", script, control]
+                kept += [info_write, listing]
+            else:
+                command = [python, "-I", "-S", str(Path(init.__file__).resolve()), control]
+            owner = owner_of(self.spec)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=kept,
+                env={},
+                cwd="/",
+                user=owner[0] if owner else None,
+                group=owner[1] if owner else None,
+                extra_groups=[] if owner else None,
+                start_new_session=True,
+            )
+            os.close(opened.pop(1))
+            theirs.close()
+            self._init_pid = self._read_pid(info_read) if self._stage is not None else self._process.pid
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        try:
+            self._pidfd = os.pidfd_open(self._init_pid)
+        except OSError:
+            self._pidfd = -1
+        # Init waits for its plan, so nothing of the job runs outside the group.
+        if self._group is not None and self._group.folders and not self._group.add(self._init_pid):
+            raise self._explain_failure("it cannot be moved into its control group")
+
+    def _read_pid(self, info: int) -> int:
+        """The pid of init, as bubblewrap tells it once the namespaces exist."""
+        data = b""
+        deadline = time.monotonic() + START_SECONDS
+        while b"}" not in data:
+            if not select.select([info], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise self._explain_failure("bubblewrap does not answer")
+            piece = os.read(info, 4096)
+            if not piece:
+                raise self._explain_failure()
+            data += piece
+        return int(json.loads(data)["child-pid"])
+
+    def _explain_failure(self, reason: str = "") -> HostUnfit:
+        if self._process is not None and not reason:
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                pass
+        said = self._read_errors()
+        return HostUnfit(
+            f"The sandbox did not start: {reason or said or 'no reason given'}.",
+            hint="Run `trainshed doctor` on this machine: it says what is missing and how to add it.",
+            code="sandbox",
+        )
+
+    def _read_errors(self) -> str:
+        if self._errors < 0:
+            return ""
+        text = os.pread(self._errors, 4000, 0).decode(errors="replace").strip()
+        return text.splitlines()[-1] if text else ""
+
+    # -- while the job runs
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `poll` may have news."""
+        return self._control.fileno() if self._control is not None else -1
+
+    def poll(self) -> list[Event]:
+        """What has happened since the last call; never waits."""
+        events: list[Event] = []
+        if self.ended or self._control is None:
+            return events
+        at_end = False
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._control, 65536, 64, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                break
+            except OSError:
+                data, descriptors = b"", []
+            if descriptors:
+                listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+                self._relay = Relay(listeners, self._list_forwards())
+            if not data:
+                at_end = True
+                break
+            self._received += data
+        *lines, self._received = self._received.split(b"\n")
+        for line in lines:
+            events += self._read_event(json.loads(line))
+        if at_end:
+            events += self._finish()
+        return events
+
+    def _read_event(self, event: dict[str, Any]) -> list[Event]:
+        if event["event"] == "started":
+            return [RankStarted(event["rank"], event["pid"], event["time"])]
+        if event["event"] == "exit":
+            found = RankExit(
+                event["rank"],
+                event["exit_code"],
+                event["signal"],
+                event["time"],
+                event["ended_by_platform"],
+            )
+            self.exits[found.rank] = found
+            return [found]
+        return []
+
+    def _finish(self) -> list[Event]:
+        """Init is gone. Ranks that it could not report died with it."""
+        self.ended = True
+        events: list[Event] = []
+        lost = [rank for rank in self._ranks if rank not in self.exits]
+        for rank in lost:
+            number = int(signal.SIGKILL)
+            self.exits[rank] = RankExit(rank, 128 + number, number, time.time(), self._end_asked)
+            events.append(self.exits[rank])
+        self.usage()
+        said = self._read_errors()
+        message = ""
+        if lost and not self._end_asked:
+            message = f"The sandbox's first process ended early{f': {said}' if said else ''}."
+        return [*events, SandboxEnded(message)]
+
+    def wait(self, timeout: float | None = None) -> list[Event]:
+        """Wait until something happens, at most `timeout` seconds; returns it, like `poll`."""
+        if self.ended or self._control is None:
+            return []
+        readable, _, _ = select.select([self._control], [], [], timeout)
+        return self.poll() if readable else []
+
+    def check_limits(self) -> bool:
+        """Where no control group limits memory: end the job if it uses too much, and say so with True.
+        To be called every second or so."""
+        if not self._watches_memory or self.ended:
+            return False
+        if self.usage().memory_bytes <= self.spec.limits.memory_mb << 20:
+            return False
+        self._ran_out_of_memory = True
+        self.kill()
+        return True
+
+    def usage(self) -> Usage:
+        """What the job has used so far; the last known values once it has ended."""
+        group = self._group
+        latest = Usage()
+        if group is not None and {"memory", "pids"} <= set(group.folders):
+            latest = group.read_usage()
+        elif self._init_pid and not self.ended:
+            latest = measure_tree(self._init_pid)
+        self._usage = Usage(
+            max(latest.cpu_seconds, self._usage.cpu_seconds),
+            latest.memory_bytes,
+            max(latest.peak_memory_bytes, latest.memory_bytes, self._usage.peak_memory_bytes),
+            latest.processes,
+        )
+        return self._usage
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel, or our own watch, killed a process of the job for want of memory."""
+        if self._ran_out_of_memory:
+            return True
+        if self._group is not None and "memory" in self._group.folders:
+            self._ran_out_of_memory = self._group.count_memory_kills() > 0
+        else:
+            was_killed = any(
+                item.signal == signal.SIGKILL and not item.ended_by_platform for item in self.exits.values()
+            )
+            self._ran_out_of_memory = was_killed and count_host_memory_kills() > self._host_kills
+        return self._ran_out_of_memory
+
+    # -- the end
+
+    def stop(self, grace: float) -> None:
+        """Ask every rank to end (TERM) and end them by force after `grace` seconds. Does not wait."""
+        self._end_asked = True
+        if self._control is None or self.ended:
+            return
+        try:
+            self._control.send(f"stop {grace:.3f}\n".encode())
+        except OSError:
+            self.kill()
+
+    def kill(self) -> None:
+        """End every process at once. Does not wait."""
+        self._end_asked = True
+        if self._process is None or self._process.poll() is not None:
+            return
+        if self._stage is None:
+            # Init must stay to find the others; it dies last.
+            try:
+                if self._control is not None:
+                    self._control.send(b"kill\n")
+                return
+            except OSError:
+                pass
+        if self._pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                return
+            except OSError:
+                pass
+        # Bubblewrap's death is init's, and that of everything inside.
+        self._process.kill()
+
+    def close(self) -> None:
+        """End what still runs, and give everything back: group, sockets, mounts."""
+        self.kill()
+        if self._process is not None:
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(10)
+        if self._group is not None:
+            self.out_of_memory()
+            self._group.remove()
+            self._group = None
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        for descriptor in (self._errors, self._pidfd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._errors = self._pidfd = -1
+        if self._stage is not None:
+            self._stage.close()
+        self.ended = True
+
+
+def find_bubblewrap() -> str:
+    """The bubblewrap program of this machine."""
+    found = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
+    if found is None:
+        raise HostUnfit(
+            "bubblewrap is not installed: jobs cannot be walled off from this machine.",
+            hint="Install it (Debian, Ubuntu: apt install bubblewrap; Fedora, RHEL: dnf install bubblewrap), "
+            "or start the platform with --allow-unsandboxed.",
+        )
+    return found
+
+
+def is_system(path: Path) -> bool:
+    """Whether a path is visible in every sandbox already."""
+    return path.is_relative_to("/usr")
+
+
+def open_log(path: Path) -> int:
+    """The spool file of a rank, made if needed, for appending only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)

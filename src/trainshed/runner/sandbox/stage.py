@@ -1,0 +1,326 @@
+"""The stage: every folder and file a job may see, gathered where bubblewrap can bind them from.
+
+The stage is a small in-memory file system inside the runner's private mount namespace. A job started by
+root runs as a user who cannot enter the platform's home; what it may see is bound onto the stage, which it
+can reach by exact name only. All of it vanishes with the runner.
+
+No path is looked up here by following a link that a job could have made: below the run folder every step
+is taken with O_NOFOLLOW, and mount points and generated files inside a job's folders are made the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.model.errors import HostUnfit, InvalidInput
+from trainshed.model.launch_plan import GeneratedFile
+from trainshed.runner.sandbox import namespace
+from trainshed.runner.sandbox.spec import Mount, OverlayMount, SandboxSpec
+
+__all__ = ["Binding", "Stage"]
+
+STAGE_FOLDERS = ("/run/trainshed-stage", "/var/lib/trainshed-stage", "/mnt/trainshed-stage")
+PRIVATE_FOLDERS = (("tmp", "/tmp"), ("var-tmp", "/var/tmp"), ("cache", "/cache"))
+FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_mounted: dict[str, int] = {}
+_count = 0
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One bind mount that bubblewrap makes."""
+
+    source: str
+    target: str
+    writable: bool
+
+
+class Stage:
+    """Gathers what a spec names; `bindings` is what bubblewrap then binds, outermost first."""
+
+    def __init__(self, spec: SandboxSpec) -> None:
+        self.spec = spec
+        self.bindings: list[Binding] = []
+        self.copied: list[str] = []
+        self._next = 0
+        self._owner = owner_of(spec)
+        self._folder = Path()
+
+    def build(self, platform_files: list[GeneratedFile], platform_mounts: list[Mount]) -> None:
+        """Bind, mount and write everything; needs `namespace.enter_private_namespace()` first."""
+        global _count
+        _count += 1
+        self._folder = mount_stage(self.spec) / str(_count)
+        self._folder.mkdir(mode=0o711)
+        taken = {item.target for item in (*self.spec.mounts, *self.spec.overlays)}
+        private = [
+            Mount(self.spec.run_root / name, target, writable=True)
+            for name, target in (*PRIVATE_FOLDERS, ("home", self.spec.home))
+            if target not in taken
+        ]
+        items: list[Mount | OverlayMount] = [
+            *platform_mounts,
+            *private,
+            *self.spec.mounts,
+            *self.spec.overlays,
+        ]
+        for item in sorted(items, key=lambda item: item.target.rstrip("/").count("/")):
+            check_target(item.target)
+            source = self._mount(item) if isinstance(item, OverlayMount) else self._bind(item)
+            writable = isinstance(item, OverlayMount) or item.writable
+            self._make_mount_point(item.target, source)
+            self.bindings.append(Binding(str(source), item.target, writable))
+        for file in (*platform_files, *self.spec.files):
+            self._write(file)
+
+    def close(self) -> None:
+        """Take the mounts away before the runner ends, so that the run folder can be removed."""
+        for binding in reversed(self.bindings):
+            try:
+                namespace.unmount(binding.source)
+            except OSError:
+                pass
+
+    def _new_leaf(self, is_folder: bool) -> Path:
+        leaf = self._folder / str(self._next)
+        self._next += 1
+        if is_folder:
+            leaf.mkdir(mode=0o700)
+        else:
+            leaf.touch(mode=0o600)
+        return leaf
+
+    def _bind(self, item: Mount) -> Path:
+        descriptor = self._open(item.source, create=item.writable)
+        try:
+            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            if item.writable and self._owner and self._is_ours(item.source):
+                give_tree(descriptor, *self._owner)
+            leaf = self._new_leaf(is_folder)
+            namespace.bind(descriptor, leaf)
+        finally:
+            os.close(descriptor)
+        return leaf
+
+    def _mount(self, item: OverlayMount) -> Path:
+        lower = self._open(item.lower)
+        upper = self._open(item.upper, create=True)
+        work = self._open(item.work, create=True)
+        try:
+            leaf = self._new_leaf(is_folder=True)
+            upper_path, work_path = f"/proc/self/fd/{upper}", f"/proc/self/fd/{work}"
+            if self._owner:
+                os.chown(upper_path, *self._owner)
+            try:
+                lower_path = self._show_as_owned(lower)
+                namespace.mount_overlay(lower_path, upper_path, work_path, leaf)
+            except OSError:
+                # No overlay here (kernel or file system): a copy gives the job the same view.
+                copy_tree(Path(f"/proc/self/fd/{lower}"), Path(upper_path))
+                if self._owner:
+                    give_tree(upper, *self._owner)
+                namespace.bind(upper, leaf)
+                self.copied.append(item.target)
+        finally:
+            for descriptor in (lower, upper, work):
+                os.close(descriptor)
+        return leaf
+
+    def _show_as_owned(self, lower: int) -> str:
+        """The tree with the job's user as its owner: else it could not write into folders of root's."""
+        if not self._owner:
+            return f"/proc/self/fd/{lower}"
+        found = os.fstat(lower)
+        leaf = self._new_leaf(is_folder=True)
+        with namespace.open_user_namespace((found.st_uid, found.st_gid), self._owner) as users:
+            namespace.bind_with_owner(lower, leaf, users)
+        return str(leaf)
+
+    def _open(self, path: Path, create: bool = False) -> int:
+        if not self._is_ours(path):
+            try:
+                return os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError as error:
+                raise HostUnfit(f"The sandbox needs {path}: {error.strerror}.") from error
+        run_folder = self.spec.run_root.parent
+        return open_beneath(run_folder, path.relative_to(run_folder).parts, create=create)
+
+    def _is_ours(self, path: Path) -> bool:
+        return path.is_relative_to(self.spec.run_root.parent)
+
+    def _find_cover(self, target: str) -> Binding | None:
+        covers = [item for item in self.bindings if target.startswith(item.target.rstrip("/") + "/")]
+        return max(covers, key=lambda item: len(item.target), default=None)
+
+    def _make_mount_point(self, target: str, source: Path) -> None:
+        """Make the mount point inside a folder of the job; bubblewrap would follow links on its way."""
+        cover = self._find_cover(target)
+        if cover is None:
+            return
+        *folders, name = target[len(cover.target.rstrip("/")) + 1 :].split("/")
+        try:
+            parent = self._open_in(cover, tuple(folders))
+        except OSError as error:
+            raise refuse(target, error) from error
+        try:
+            is_folder = source.is_dir()
+            try:
+                found = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+            except FileNotFoundError:
+                make_entry(parent, name, is_folder, self._owner)
+            else:
+                if stat.S_ISLNK(found) or stat.S_ISDIR(found) != is_folder:
+                    raise refuse(target, OSError("something else is there"))
+        except OSError as error:
+            raise refuse(target, error) from error
+        finally:
+            os.close(parent)
+
+    def _open_in(self, cover: Binding, folders: tuple[str, ...]) -> int:
+        owner = self._owner if cover.writable else None
+        return open_beneath(Path(cover.source), folders, create=cover.writable, owner=owner)
+
+    def _write(self, file: GeneratedFile) -> None:
+        check_target(file.path)
+        content = file.content.encode()
+        cover = self._find_cover(file.path)
+        if cover is not None and cover.writable:
+            *folders, name = file.path[len(cover.target.rstrip("/")) + 1 :].split("/")
+            try:
+                parent = self._open_in(cover, tuple(folders))
+                try:
+                    write_new(parent, name, content, file.mode, self._owner)
+                finally:
+                    os.close(parent)
+            except OSError as error:
+                raise refuse(file.path, error) from error
+            return
+        leaf = self._new_leaf(is_folder=False)
+        leaf.write_bytes(content)
+        if self._owner:
+            os.chown(leaf, *self._owner)
+        leaf.chmod(file.mode)
+        if cover is not None:
+            self._make_mount_point(file.path, leaf)
+        self.bindings = [item for item in self.bindings if item.target != file.path]
+        self.bindings.append(Binding(str(leaf), file.path, writable=False))
+
+
+def owner_of(spec: SandboxSpec) -> tuple[int, int] | None:
+    """The (uid, gid) that the job's files must belong to, when it is not our own."""
+    if os.geteuid() != 0 or spec.outside_uid is None:
+        return None
+    return spec.outside_uid, spec.outside_uid if spec.outside_gid is None else spec.outside_gid
+
+
+def mount_stage(spec: SandboxSpec) -> Path:
+    """The stage of this process, mounted on first use."""
+    for known, pid in _mounted.items():
+        if pid == os.getpid():
+            return Path(known)
+    places = STAGE_FOLDERS if os.geteuid() == 0 else (str(spec.run_root.parent / "stage"),)
+    reason = ""
+    for place in places:
+        try:
+            Path(place).mkdir(mode=0o711, parents=True, exist_ok=True)
+            flags = namespace.MS_NOSUID | namespace.MS_NODEV
+            namespace.mount("tmpfs", place, "tmpfs", flags, "mode=0711,size=64m")
+        except OSError as error:
+            reason = f"{place}: {error.strerror}"
+            continue
+        _mounted[place] = os.getpid()
+        return Path(place)
+    raise HostUnfit(
+        f"No place for the sandbox's stage ({reason}).", hint="Make /run writable for the platform."
+    )
+
+
+def check_target(target: str) -> None:
+    """Refuse a path that could not mean what it says."""
+    if not target.startswith("/") or os.path.normpath(target) != target or target == "/":
+        raise InvalidInput(f"'{target}' cannot be a path inside a job.", hint="Use a plain absolute path.")
+
+
+def refuse(target: str, error: OSError) -> InvalidInput:
+    """The error for a path that the job's own files stand in the way of."""
+    return InvalidInput(
+        f"The platform cannot place {target} in the job: {error.strerror or error}.",
+        hint="A file or a symbolic link of the code or the inputs has the same path: rename it.",
+    )
+
+
+def open_beneath(
+    root: Path, parts: tuple[str, ...], *, create: bool = False, owner: tuple[int, int] | None = None
+) -> int:
+    """Open a path below `root` without following any link on the way; missing folders can be made."""
+    current = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for index, part in enumerate(parts):
+        is_last = index == len(parts) - 1
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if is_last else os.O_DIRECTORY)
+        try:
+            try:
+                following = os.open(part, flags, dir_fd=current)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                make_entry(current, part, True, owner)
+                following = os.open(part, FOLDER, dir_fd=current)
+        finally:
+            os.close(current)
+        current = following
+        if stat.S_ISLNK(os.fstat(current).st_mode):
+            os.close(current)
+            raise NotADirectoryError(20, "a symbolic link is in the way", str(Path(root, *parts)))
+    return current
+
+
+def make_entry(parent: int, name: str, is_folder: bool, owner: tuple[int, int] | None) -> None:
+    """Make an empty folder or file."""
+    if is_folder:
+        os.mkdir(name, 0o755, dir_fd=parent)
+    else:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=parent))
+    if owner:
+        os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
+
+
+def write_new(parent: int, name: str, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+    """Write a file in place of whatever has its name, link or file."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=parent), "wb") as file:
+        file.write(content)
+        if owner:
+            os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode)
+
+
+def give_tree(descriptor: int, uid: int, gid: int) -> None:
+    """Give a tree to the job's user. A file with a second hard link may be someone else's: left alone."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISDIR(found.st_mode):
+        if found.st_nlink == 1:
+            os.chown(f"/proc/self/fd/{descriptor}", uid, gid)
+        return
+    folder = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _, folders, files, here in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
+            os.fchown(here, uid, gid)
+            for name in (*folders, *files):
+                entry = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if entry.st_uid != uid and (stat.S_ISDIR(entry.st_mode) or entry.st_nlink == 1):
+                    os.chown(name, uid, gid, dir_fd=here, follow_symlinks=False)
+    finally:
+        os.close(folder)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a tree's content, links as links."""
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
