@@ -21,6 +21,8 @@ from trainshed.store.embedded.transactions import explain_os_error, explained_er
 
 __all__ = ["BlobWriter", "Blobs"]
 
+_PER_FOLDER = 256
+
 
 class BlobWriter:
     """A blob that is being written: counts and hashes what passes."""
@@ -104,6 +106,8 @@ class Blobs:
         self._lock = threading.Lock()
         self._session = ""
         self._session_lock = -1
+        self._fan = secrets.token_hex(1)
+        self._created = 0
         with explained_errors():
             for part in (folder, self._blobs, self._incoming):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,7 +119,11 @@ class Blobs:
 
     def create(self) -> tuple[str, Path, int]:
         """A new file under a random name, open for writing: its name, its first place, its descriptor."""
-        blob = secrets.token_hex(16)
+        # Neighbours in time share a folder, so that writers that commit together sync it once.
+        self._created += 1
+        if self._created % _PER_FOLDER == 0:
+            self._fan = secrets.token_hex(1)
+        blob = self._fan + secrets.token_hex(15)
         source = self._incoming / self._ensure_session() / blob
         return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
