@@ -49,6 +49,8 @@ class Ending:
     rank: int = -1
     exit_code: int = 0
     signal: int = 0
+    # The line of the rank's log that tells the most.
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class NodeReport:
     limits: tuple[str, ...] = ()
     # Bytes of each rank's log that were written: {"0": 1234}; also "platform".
     log_sizes: dict[str, int] = field(default_factory=dict)
+    # What could not be brought home and still lies in the run folder, in words; empty when all is safe.
+    left_behind: tuple[str, ...] = ()
 
 
 def judge_attempt(reports: list[NodeReport]) -> Ending:

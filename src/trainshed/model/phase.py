@@ -71,9 +71,8 @@ _ENDS = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED})
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.CREATING: frozenset({Phase.PENDING, Phase.FAILED, Phase.TERMINATING, Phase.TERMINATED}),
     Phase.PENDING: frozenset({Phase.RUNNING, Phase.FAILED, Phase.TERMINATING, Phase.TERMINATED}),
-    Phase.RUNNING: frozenset(
-        {Phase.COMPLETED, Phase.FAILED, Phase.PENDING, Phase.TERMINATING, Phase.ABNORMAL}
-    ),
+    # Terminated straight from Running: the stop took effect between two looks of the control loop.
+    Phase.RUNNING: _ENDS | {Phase.PENDING, Phase.TERMINATING, Phase.ABNORMAL},
     Phase.TERMINATING: _ENDS | {Phase.ABNORMAL},
     Phase.ABNORMAL: _ENDS | {Phase.RUNNING, Phase.PENDING, Phase.TERMINATING},
     Phase.COMPLETED: frozenset(),

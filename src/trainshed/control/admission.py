@@ -1,0 +1,111 @@
+"""Pending: ask the queue policy who starts, write that down, then hand the attempt to its engine."""
+
+from __future__ import annotations
+
+from trainshed.control.context import Control
+from trainshed.control.queue_view import QueueView, placement_from_row, placement_to_row
+from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
+from trainshed.db.engine import begin
+from trainshed.db.jobs import JobRow, change_job
+from trainshed.dialects.native import PlannedJob, plan_launch
+from trainshed.engines.engine import AttemptLaunch
+from trainshed.model.attempt import Ending
+from trainshed.model.flavor import Flavor, find_flavor
+from trainshed.model.launch_plan import Environment, NodeLaunch, from_json, to_json
+from trainshed.model.phase import Detail, Phase
+from trainshed.model.queue import Placement, plan_queue
+
+__all__ = ["admit", "launch_of", "submit_attempt"]
+
+
+def admit(control: Control, queue: QueueView) -> int:
+    """Start every job that the policy lets start; the number of them."""
+    for request in queue.waiting:
+        job = queue.jobs[request.job_id]
+        if job.stop_requested:
+            _stop_waiting(control, job)
+    waiting = [request for request in queue.waiting if not queue.jobs[request.job_id].stop_requested]
+    plan = plan_queue(waiting, queue.held, queue.nodes, control.clock())
+    started = 0
+    for admission in plan.admissions:
+        job = queue.jobs[admission.job_id]
+        now = control.clock()
+        attempt = AttemptRow(
+            job_id=job.id,
+            attempt=job.attempt + 1,
+            engine="local",
+            placements=[placement_to_row(placement) for placement in admission.placements],
+            state="submitting",
+            created_at=now,
+        )
+        with begin(control.database) as connection:
+            changed = change_job(
+                connection,
+                job,
+                phase=Phase.RUNNING,
+                detail=Detail.STARTING.value,
+                attempt=attempt.attempt,
+                started_at=job.started_at or now,
+                wait=None,
+            )
+            if changed is None:
+                continue
+            insert_attempt(connection, attempt)
+            where = ", ".join(sorted({placement.node for placement in admission.placements}))
+            control.tell(connection, changed, f"Attempt {attempt.attempt} starts on {where}.")
+        submit_attempt(control, changed, attempt, find_flavor(changed.flavor, queue.flavors))
+        started += 1
+    return started
+
+
+def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, flavor: Flavor) -> None:
+    """Hand an attempt to its engine. Safe to repeat: an engine starts an attempt once."""
+    placements = tuple(placement_from_row(row) for row in attempt.placements)
+    launch = AttemptLaunch(
+        job.id,
+        attempt.attempt,
+        launch_of(control, job, attempt.attempt, flavor, placements),
+        secrets=control.open_secrets(job),
+    )
+    control.engines[attempt.engine].submit(launch)
+    if attempt.state == "submitting":
+        with begin(control.database) as connection:
+            change_attempt(connection, attempt, state="running", started_at=control.clock())
+
+
+def launch_of(
+    control: Control, job: JobRow, attempt: int, flavor: Flavor, placements: tuple[Placement, ...]
+) -> tuple[NodeLaunch, ...]:
+    """The launch plans of an attempt."""
+    return plan_launch(
+        PlannedJob(
+            id=job.id,
+            name=job.name,
+            workspace_id=job.workspace_id,
+            spec=job.spec,
+            flavor=flavor,
+            attempt=attempt,
+            code_bucket=job.code_bucket,
+            code_prefix=job.code_prefix,
+            environment=from_json(Environment, job.environment or {"engine": "python", "python": ""}),
+            rehearsal=job.rehearsal,
+            platform_variables=dict(control.platform_variables),
+            credential_names=control.credential_names,
+        ),
+        placements,
+    )
+
+
+def _stop_waiting(control: Control, job: JobRow) -> None:
+    ending = Ending("stopped", "stop", "stopped", job.stop_reason or "The job was stopped before it started.")
+    with begin(control.database) as connection:
+        changed = change_job(
+            connection,
+            job,
+            phase=Phase.TERMINATED,
+            detail="",
+            ending=to_json(ending),
+            ended_at=control.clock(),
+        )
+        if changed is not None:
+            control.tell(connection, changed, ending.message)

@@ -1,0 +1,49 @@
+"""What the control loop works with. Everything that other rooms own comes in as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy import Engine as Database
+
+from trainshed.db.events import add_event
+from trainshed.db.jobs import JobRow
+from trainshed.engines.engine import Engine
+from trainshed.model.engines import EnginePreset
+from trainshed.model.home import Home
+from trainshed.model.launch_plan import Environment
+from trainshed.model.settings import Settings
+from trainshed.store.object_store import ObjectStore
+
+__all__ = ["Control"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """The control loop's surroundings."""
+
+    home: Home
+    settings: Settings
+    database: Database
+    store: ObjectStore
+    engines: Mapping[str, Engine]
+    clock: Callable[[], float]
+    # Resolves an engine's packages and a requirements text into an exact environment.
+    resolve: Callable[[str, str | None, JobRow], Environment]
+    # The values of a job's secret variables, its temporary credentials included.
+    open_secrets: Callable[[JobRow], dict[str, str]]
+    revoke_credentials: Callable[[str], None]
+    # Variables that tell every process of a job where the platform is.
+    platform_variables: Mapping[str, str] = field(default_factory=dict)
+    credential_names: tuple[str, ...] = ()
+    presets: Mapping[str, EnginePreset] = field(default_factory=dict)
+
+    def tell(
+        self, connection: Connection, job: JobRow, message: str, level: str = "info", **more: Any
+    ) -> None:
+        """Add a line to the job's story."""
+        source = more.get("source", "control")
+        add_event(connection, job.id, more.get("time", self.clock()), level, source, message)

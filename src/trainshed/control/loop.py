@@ -1,0 +1,153 @@
+"""The control loop: load what is active, decide, apply; then sleep until the doorbell rings."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+
+from trainshed.control.admission import admit
+from trainshed.control.cleaning import discard_old_attempts
+from trainshed.control.context import Control
+from trainshed.control.creation import Creation
+from trainshed.control.queue_view import load_queue
+from trainshed.control.watching import watch_job
+from trainshed.db.engine import begin, read
+from trainshed.db.jobs import active_jobs
+from trainshed.db.lease import acquire_lease, release_lease, renew_lease
+from trainshed.db.nodes import replace_nodes
+from trainshed.model.errors import TrainshedError
+from trainshed.model.phase import Phase
+
+__all__ = ["ControlLoop", "run_loop"]
+
+_LEASE = "control"
+_LEASE_SECONDS = 15.0
+# How long the loop sleeps when nobody rings: with attempts under way, and without.
+_BUSY_SLEEP = 0.5
+_IDLE_SLEEP = 2.0
+_CAPACITY_EVERY = 30.0
+_CLEAN_EVERY = 60.0
+
+log = logging.getLogger("trainshed.control")
+
+
+class Doorbell:
+    """A FIFO that wakes the loop: any process of the platform writes a byte into it."""
+
+    def __init__(self, control: Control) -> None:
+        path = control.home.doorbell
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.mkfifo(path, 0o600)
+        except FileExistsError:
+            pass
+        # Opened for both directions: a FIFO without a writer would be readable all the time.
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until somebody rings, at most so long."""
+        select.select([self._descriptor], [], [], seconds)
+        try:
+            while os.read(self._descriptor, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Stop listening."""
+        os.close(self._descriptor)
+
+
+class ControlLoop:
+    """One pass over all active jobs at a time."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._doorbell = Doorbell(control)
+        self._creation = Creation(control)
+        self._next_capacity = 0.0
+        self._next_cleaning = time.monotonic() + 5
+
+    def run(self, stop: threading.Event) -> None:
+        """Lead until told to stop. A second loop on the same database waits for its turn."""
+        holder = f"{socket.gethostname()}:{self._control.home.path}"
+        fence: int | None = None
+        renewed = 0.0
+        while not stop.is_set():
+            try:
+                now = time.monotonic()
+                if fence is None:
+                    fence = self._acquire(holder)
+                    renewed = now
+                elif now - renewed > _LEASE_SECONDS / 3:
+                    fence = fence if self._renew(holder, fence) else None
+                    renewed = now
+                if fence is None:
+                    stop.wait(1.0)
+                    continue
+                active = self.pass_once()
+            except TrainshedError as fault:
+                log.warning("the pass was given up: %s", fault)
+                active = True
+                stop.wait(0.5)
+            except Exception:
+                # One bad pass must not end the loop: what it could not do, the next one sees again.
+                log.exception("the pass failed")
+                active = True
+                stop.wait(1.0)
+            self._doorbell.wait(_BUSY_SLEEP if active else _IDLE_SLEEP)
+        self._creation.close()
+        if fence is not None:
+            with begin(self._control.database) as connection:
+                release_lease(connection, _LEASE, holder, fence)
+        self._doorbell.close()
+
+    def pass_once(self) -> bool:
+        """One look at everything that is active; whether there is anything."""
+        control = self._control
+        now = time.monotonic()
+        if now >= self._next_capacity:
+            for engine in control.engines.values():
+                nodes = engine.capacity()
+                with begin(control.database) as connection:
+                    replace_nodes(connection, engine.name, nodes)
+            self._next_capacity = now + _CAPACITY_EVERY
+        with read(control.database) as connection:
+            jobs = active_jobs(connection)
+            queue = load_queue(connection, jobs)
+        freed = False
+        for job in jobs:
+            try:
+                if job.phase is Phase.CREATING:
+                    self._creation.advance(job)
+                elif job.phase.holds_devices:
+                    freed = watch_job(control, job, queue.flavors) or freed
+            except Exception:
+                # The fault of one job must not stop the others.
+                log.exception("job %s could not be moved on", job.id)
+        if freed:
+            with read(control.database) as connection:
+                queue = load_queue(connection)
+        if queue.waiting:
+            admit(control, queue)
+        if now >= self._next_cleaning:
+            discard_old_attempts(control)
+            self._next_cleaning = now + _CLEAN_EVERY
+        return bool(jobs)
+
+    def _acquire(self, holder: str) -> int | None:
+        with begin(self._control.database) as connection:
+            return acquire_lease(connection, _LEASE, holder, self._control.clock(), _LEASE_SECONDS)
+
+    def _renew(self, holder: str, fence: int) -> bool:
+        with begin(self._control.database) as connection:
+            return renew_lease(connection, _LEASE, holder, fence, self._control.clock(), _LEASE_SECONDS)
+
+
+def run_loop(control: Control, stop: threading.Event) -> None:
+    """Run the control loop until `stop` is set."""
+    ControlLoop(control).run(stop)

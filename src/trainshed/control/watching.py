@@ -1,0 +1,149 @@
+"""Running: read what the engine and the runners say, decide the next step, take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from trainshed.control.admission import submit_attempt
+from trainshed.control.context import Control
+from trainshed.db.attempts import AttemptRow, attempt_of, change_attempt
+from trainshed.db.engine import begin, read
+from trainshed.db.jobs import JobRow, change_job
+from trainshed.engines.engine import Engine, NodeObservation
+from trainshed.model.attempt import Ending, NodeReport
+from trainshed.model.flavor import Flavor, find_flavor
+from trainshed.model.launch_plan import to_json
+from trainshed.model.phase import Detail, Phase
+from trainshed.model.progress import AttemptFacts, NodeFacts, Step, decide_step
+
+__all__ = ["watch_job"]
+
+
+def watch_job(control: Control, job: JobRow, flavors: tuple[Flavor, ...]) -> bool:
+    """Move a job that holds devices one step on; True when it gave its devices back."""
+    with read(control.database) as connection:
+        attempt = attempt_of(connection, job.id, job.attempt)
+    if attempt is None:
+        return False
+    engine = control.engines[attempt.engine]
+    seen = engine.describe(job.id, attempt.attempt, job.nodes)
+    step = decide_step(
+        AttemptFacts(
+            job.phase,
+            job.attempt,
+            job.restarts,
+            job.starts_without_launch,
+            job.stop_requested,
+            job.stop_reason,
+        ),
+        [NodeFacts(node.state, node.report) for node in seen],
+    )
+    if step.kind == "submit":
+        submit_attempt(control, job, attempt, find_flavor(job.flavor, flavors))
+        return False
+    if step.kind in ("cancel", "salvage"):
+        _reach_out(engine, job, attempt, step)
+    return _record(control, job, attempt, seen, step)
+
+
+def _reach_out(engine: Engine, job: JobRow, attempt: AttemptRow, step: Step) -> None:
+    if step.kind == "salvage":
+        engine.salvage(job.id, attempt.attempt)
+    if step.kind == "cancel" or job.nodes > 1:
+        engine.cancel(job.id, attempt.attempt, reason=step.reason)
+
+
+def _record(
+    control: Control, job: JobRow, attempt: AttemptRow, seen: list[NodeObservation], step: Step
+) -> bool:
+    """Write what is new since the last look, in one transaction guarded by the job's version."""
+    reports = [to_json(node.report) if node.report else {} for node in seen]
+    changes = _changes(control, job, step)
+    if not changes and reports == (attempt.reports or [{} for _ in seen]):
+        return False
+    freed = step.kind in ("finish", "restart")
+    with begin(control.database) as connection:
+        changed = change_job(connection, job, **changes) if changes else job
+        if changed is None:
+            return False
+        _tell_story(control, connection, changed, attempt, seen)
+        ending = to_json(step.ending) if step.ending else None
+        if freed:
+            change_attempt(
+                connection, attempt, reports=reports, state="ended", ended_at=control.clock(), ending=ending
+            )
+            _tell_end(control, connection, changed, step)
+        else:
+            change_attempt(connection, attempt, reports=reports)
+    if freed:
+        control.revoke_credentials(job.id)
+    return freed
+
+
+def _changes(control: Control, job: JobRow, step: Step) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if step.kind == "finish" and step.phase is not None:
+        return {
+            "phase": step.phase,
+            "detail": "",
+            "ending": to_json(step.ending) if step.ending else None,
+            "ended_at": control.clock(),
+        }
+    if step.kind == "restart":
+        uncounted = 0 if step.counted else 1
+        return {
+            "phase": Phase.PENDING,
+            "detail": Detail.RESTARTING.value,
+            "starts_without_launch": job.starts_without_launch + uncounted,
+        }
+    if step.kind == "doubt":
+        phase = Phase.ABNORMAL
+    elif job.stop_requested:
+        phase = Phase.TERMINATING
+    elif job.phase is Phase.ABNORMAL:
+        phase = Phase.RUNNING
+    else:
+        phase = job.phase
+    if phase is not job.phase:
+        changes["phase"] = phase
+    if step.detail.value != job.detail:
+        changes["detail"] = step.detail.value
+    return changes
+
+
+def _tell_story(
+    control: Control, connection: Connection, job: JobRow, attempt: AttemptRow, seen: list[NodeObservation]
+) -> None:
+    """Turn the stages that runners have entered since the last look into events."""
+    for index, node in enumerate(seen):
+        if node.report is None:
+            continue
+        known = len(attempt.reports[index].get("timeline", ())) if index < len(attempt.reports) else 0
+        for entry in node.report.timeline[known:]:
+            text = {"ended": "ended"}.get(entry.stage, entry.stage)
+            words = f"Node {index}: {text}" + (f": {entry.message}" if entry.message else ".")
+            control.tell(connection, job, words, entry.level, time=entry.time, source="runner")
+        for words in _left_behind(node.report) if node.state == "ended" else ():
+            control.tell(connection, job, f"Node {index}: kept in the run folder: {words}", "warning")
+
+
+def _left_behind(report: NodeReport) -> tuple[str, ...]:
+    return report.left_behind
+
+
+def _tell_end(control: Control, connection: Connection, job: JobRow, step: Step) -> None:
+    ending = step.ending or Ending("completed")
+    said = f" {ending.message} {ending.hint}".rstrip()
+    if step.kind == "restart":
+        control.tell(
+            connection,
+            job,
+            f"Attempt {job.attempt} is over and the job goes back to the queue.{said}",
+            "warning",
+        )
+    else:
+        control.tell(
+            connection, job, f"{step.phase}.{said}", "error" if step.phase is Phase.FAILED else "info"
+        )

@@ -1,0 +1,130 @@
+"""What the control loop does next with an attempt that an engine has: one pure decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trainshed.model.attempt import Ending, NodeReport, judge_attempt
+from trainshed.model.phase import Detail, Phase
+
+__all__ = ["AttemptFacts", "NodeFacts", "Step", "decide_step"]
+
+# How often an attempt may die before the user's first process started without this counting as a restart.
+FREE_STARTS = 3
+
+_STAGE_DETAILS = {
+    "starting": Detail.STARTING,
+    "staging": Detail.STAGING,
+    "installing": Detail.INSTALLING,
+    "training": Detail.TRAINING,
+    "uploading": Detail.UPLOADING,
+}
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What is known of one node: the engine's word on it and the runner's last report."""
+
+    state: Literal["absent", "alive", "ended", "lost", "unknown"]
+    report: NodeReport | None = None
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """What is known of the job whose attempt is judged."""
+
+    phase: Phase
+    attempt: int
+    restarts: int
+    starts_without_launch: int
+    stop_requested: bool
+    stop_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The next step.
+
+    * keep: nothing to do but note the detail.
+    * submit: hand the attempt to the engine again; a crash came between the decision and the deed.
+    * cancel: ask all nodes to stop, with `reason`.
+    * salvage: bring home what lost nodes left; the others are asked to stop.
+    * doubt: the engine cannot tell; the job is Abnormal until it can.
+    * finish: the job is over, in `phase`, by `ending`.
+    * restart: back to the queue for another attempt; `counted` if it uses up one of the job's restarts.
+    """
+
+    kind: Literal["keep", "submit", "cancel", "salvage", "doubt", "finish", "restart"]
+    detail: Detail = Detail.NONE
+    reason: str = ""
+    phase: Phase | None = None
+    ending: Ending | None = None
+    counted: bool = True
+
+
+def decide_step(job: AttemptFacts, nodes: Sequence[NodeFacts]) -> Step:
+    """Judge an attempt by what its nodes say. The same facts always give the same step."""
+    states = {node.state for node in nodes}
+    reports = [node.report for node in nodes if node.report is not None]
+    if states == {"ended"}:
+        return _decide_end(job, reports)
+    if "absent" in states:
+        if job.stop_requested and states <= {"absent", "ended"}:
+            return Step("finish", phase=Phase.TERMINATED, ending=_stopped(job))
+        return Step("cancel", reason=job.stop_reason) if job.stop_requested else Step("submit")
+    if "lost" in states:
+        return Step("salvage", Detail.LOST, "Another node of this job was lost.")
+    if "alive" in states and job.stop_requested:
+        return Step("cancel", Detail.STOPPING, job.stop_reason or "The job was stopped.")
+    failed = [
+        report for report in reports if report.ending is not None and report.ending.outcome != "completed"
+    ]
+    if failed and "alive" in states:
+        return Step("cancel", _detail(reports), "Another node of this job has ended.")
+    if "unknown" in states:
+        return Step("doubt", Detail.LOST)
+    return Step("keep", _detail(reports))
+
+
+def _decide_end(job: AttemptFacts, reports: list[NodeReport]) -> Step:
+    ending = judge_attempt(reports)
+    if ending.outcome == "completed":
+        return Step("finish", phase=Phase.COMPLETED, ending=ending)
+    if ending.outcome == "stopped" and job.stop_requested:
+        return Step(
+            "finish",
+            phase=Phase.TERMINATED,
+            ending=replace(ending, message=job.stop_reason or ending.message),
+        )
+    if ending.outcome == "stopped":
+        # Nobody asked through the platform: the machine itself went down or the runner was ended by hand.
+        ending = replace(
+            ending,
+            outcome="failed",
+            cause="node",
+            code="ended_from_outside",
+            message="The node's processes were ended from outside the platform.",
+            hint="Rerun the job, or give it `restarts` so that this happens by itself.",
+        )
+    if ending.cause in ("platform", "node"):
+        if job.stop_requested:
+            return Step("finish", phase=Phase.TERMINATED, ending=_stopped(job))
+        launched = any(report.launched for report in reports)
+        if not launched and job.starts_without_launch < FREE_STARTS:
+            return Step("restart", Detail.RESTARTING, ending=ending, counted=False)
+        if launched and job.attempt - 1 - job.starts_without_launch < job.restarts:
+            return Step("restart", Detail.RESTARTING, ending=ending)
+    return Step("finish", phase=Phase.FAILED, ending=ending)
+
+
+def _stopped(job: AttemptFacts) -> Ending:
+    return Ending("stopped", "stop", "stopped", job.stop_reason or "The job was stopped.")
+
+
+def _detail(reports: list[NodeReport]) -> Detail:
+    """The detail of the node that is furthest behind."""
+    order = list(_STAGE_DETAILS)
+    stages = [report.stage for report in reports if report.stage in _STAGE_DETAILS]
+    return _STAGE_DETAILS[min(stages, key=order.index)] if stages else Detail.STARTING

@@ -1,0 +1,96 @@
+"""Brings home what a node's run has made: outputs, logs, metrics. Used at the end, and after a lost runner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from trainshed.model.errors import TrainshedError
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.log_archive import ARCHIVE_BUCKET, LogArchive, archive_prefix
+from trainshed.runner.reporter import PlatformLog
+from trainshed.runner.staging import StagedFolders
+from trainshed.store.object_store import ObjectStore
+from trainshed.store.transfer import upload_tree
+
+__all__ = ["log_streams", "upload_logs", "upload_metrics", "upload_outputs"]
+
+# Waits between tries: a store that is busy or restarting is back long before the last one.
+_TRIES = (0.5, 2.0, 5.0, 15.0, 30.0)
+
+
+def upload_outputs(
+    launch: NodeLaunch, store: ObjectStore, folders: StagedFolders, log: PlatformLog
+) -> TrainshedError | None:
+    """Upload every output folder; what could not be uploaded is returned, not raised."""
+    for output in launch.outputs:
+        source = folders.output(output.name)
+        if not source.is_dir() or source.is_symlink():
+            log.say(f"output {output.name}: the folder is gone, nothing to upload")
+            continue
+        try:
+            summary = _again(lambda s=source, o=output: upload_tree(store, s, o.bucket, o.prefix), log.say)
+        except TrainshedError as fault:
+            log.say(f"output {output.name}: upload failed: {fault}")
+            return fault
+        log.say(
+            f"output {output.name}: {summary.files} files, {summary.bytes / 1e6:.1f} MB "
+            f"to obs://{output.bucket}/{output.prefix}"
+        )
+        for skipped in summary.skipped[:20]:
+            log.say(f"output {output.name}: left out {skipped}")
+    return None
+
+
+def upload_logs(
+    launch: NodeLaunch, archive: LogArchive, folder: RunFolder, say: Callable[[str], None]
+) -> TrainshedError | None:
+    """Archive the rest of every log and export them to the destination that the job names."""
+    try:
+        for stream, spool in log_streams(launch, folder).items():
+            _again(lambda st=stream, sp=spool: archive.ship(st, sp, final=True), say)
+        if launch.log_bucket:
+            for stream in log_streams(launch, folder):
+                key = f"{launch.log_prefix}{launch.job_name}/attempt-{launch.attempt}/node-{launch.node_index}/{stream}.log"
+                _again(lambda st=stream, k=key: archive.export(st, launch.log_bucket, k), say)
+    except TrainshedError as fault:
+        return fault
+    return None
+
+
+def upload_metrics(launch: NodeLaunch, store: ObjectStore, folder: RunFolder) -> TrainshedError | None:
+    """Archive the metric points and the samples of the node's use."""
+    prefix = archive_prefix(launch.job_id, launch.attempt, launch.node_index)
+    try:
+        for path in (folder.metrics, folder.system_metrics):
+            if path.exists() and path.stat().st_size:
+                with path.open("rb") as data:
+                    store.put(ARCHIVE_BUCKET, prefix + path.name, data, content_type="application/x-ndjson")
+    except TrainshedError as fault:
+        return fault
+    return None
+
+
+def log_streams(launch: NodeLaunch, folder: RunFolder) -> dict[str, Path]:
+    """All logs of a node: what the platform said, and each rank's output."""
+    ranks = {f"rank-{process.rank}": folder.rank_log(process.rank) for process in launch.processes}
+    return {**ranks, "platform": folder.platform_log}
+
+
+T = TypeVar("T")
+
+
+def _again(action: Callable[[], T], say: Callable[[str], None]) -> T:
+    """Try an action on the store again after short waits."""
+    for wait in _TRIES:
+        try:
+            return action()
+        except TrainshedError as fault:
+            if fault.status < 500 and fault.code != "too_large":
+                raise
+            say(f"the store did not take it ({fault.message}); trying again in {wait:g} s")
+            time.sleep(wait)
+    return action()

@@ -1,0 +1,54 @@
+"""The runner's entry: one detached process per node of an attempt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from trainshed.model.home import RunFolder
+from trainshed.runner.node_run import NodeRun
+from trainshed.runner.salvage import salvage_node
+
+__all__ = ["main", "run"]
+
+
+def run(folder: Path, lock: int, *, salvage: bool = False) -> None:
+    """Run one node to its end. The lock's descriptor stays open until the process is gone."""
+    os.set_inheritable(lock, False)
+    os.umask(0o022)
+    # A hang-up of the terminal that once started the platform must not reach jobs; SIGTERM is a stop.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run_folder = RunFolder(folder)
+    try:
+        if salvage:
+            salvage_node(run_folder)
+        else:
+            NodeRun(run_folder).walk()
+    except Exception:
+        with run_folder.runner_log.open("a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} the runner failed\n{traceback.format_exc()}")
+        raise
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m trainshed.runner.main [--salvage] FOLDER --lock FD`: detach, then run."""
+    salvage = "--salvage" in arguments
+    rest = [argument for argument in arguments if argument != "--salvage"]
+    if len(rest) != 3 or rest[1] != "--lock":
+        sys.stderr.write("usage: python -m trainshed.runner.main [--salvage] FOLDER --lock FD\n")
+        return 2
+    if os.fork():
+        # The caller waits for this process only; the child belongs to nobody from here on.
+        os._exit(0)
+    os.setsid()
+    run(Path(rest[0]), int(rest[2]), salvage=salvage)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

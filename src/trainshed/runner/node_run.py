@@ -1,0 +1,326 @@
+"""One node of one attempt, from the empty run folder to the final report."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainshed.model.attempt import Cause, Ending, RankExit
+from trainshed.model.diagnosis import diagnose_ranks
+from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
+from trainshed.model.home import RunFolder
+from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics, upload_outputs
+from trainshed.runner.log_archive import LogArchive, archive_prefix
+from trainshed.runner.metric_tail import MetricTail
+from trainshed.runner.reporter import PlatformLog, Reporter
+from trainshed.runner.sandbox import Sandbox, SandboxProcess
+from trainshed.runner.sandbox_plan import plan_sandbox
+from trainshed.runner.site import read_launch, read_secrets, read_site
+from trainshed.runner.staging import StagedFolders, give_to, stage
+from trainshed.runner.system_metrics import SystemSampler
+from trainshed.store import open_store
+
+if TYPE_CHECKING:
+    from trainshed.runner.environment.build import EnvironmentPaths
+
+__all__ = ["NodeRun"]
+
+_TICK = 0.2
+_METRICS_EVERY = 1.0
+_SYSTEM_EVERY = 5.0
+_TAIL_BYTES = 64 << 10
+
+
+class _StopAsked(Exception):
+    """The run was asked to stop before its processes started."""
+
+
+class NodeRun:
+    """The walk of one node: stage, install, train, upload, report."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._launch = read_launch(folder)
+        self._site = read_site(folder)
+        self._secrets = read_secrets(folder)
+        self._log = PlatformLog(folder.platform_log)
+        self._reporter = Reporter(folder, self._launch, self._site.doorbell)
+        self._store = open_store(self._site.store_url)
+        prefix = archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index)
+        self._archive = LogArchive(
+            self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values())
+        )
+        self._folders: StagedFolders | None = None
+        self._terminated = False
+
+    def walk(self) -> None:
+        """Run to the end. Whatever happens, a final report is the last thing written."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._reporter.enter("starting")
+        try:
+            ending = self._run()
+        except _StopAsked:
+            ending = self._stopped()
+        except TrainshedError as fault:
+            ending = _ending_of(fault)
+        except OSError as fault:
+            ending = _ending_of_os(fault)
+        except Exception as fault:
+            self._note(traceback.format_exc())
+            ending = Ending(
+                "failed",
+                "platform",
+                "runner",
+                f"The runner met an unexpected fault: {fault}.",
+                "Rerun the job; the administrator finds the details in runner.log.",
+            )
+        self._finish(ending)
+
+    def _run(self) -> Ending:
+        self._reporter.enter("staging")
+        self._folders = stage(self._launch, self._store, self._folder.root, self._log.say)
+        self._check_stop()
+        environment = self._install()
+        self._check_stop()
+        return self._train(self._folders, environment)
+
+    def _install(self) -> EnvironmentPaths:
+        from trainshed.runner.environment.build import ensure_environment
+
+        return ensure_environment(
+            self._launch.environment,
+            Path(self._site.environments),
+            self._log.write,
+            on_build=lambda: self._reporter.enter("installing", "building the environment"),
+            uid=self._site.uid,
+        )
+
+    def _train(self, folders: StagedFolders, environment: EnvironmentPaths) -> Ending:
+        job_metrics = folders.run / "metrics.jsonl"
+        job_metrics.touch()
+        if self._site.uid is not None:
+            give_to(folders.root, self._site.uid)
+        sandbox = Sandbox(plan_sandbox(self._launch, self._site, self._folder, folders, environment))
+        sandbox.prepare()
+        self._reporter.describe(sandbox.kind, sandbox.limits_in_force)
+        if sandbox.kind == "none":
+            self._log.say("WARNING: this job runs without a sandbox")
+        processes = [
+            SandboxProcess(
+                rank=process.rank,
+                arguments=process.arguments,
+                variables={**process.variables, **self._secrets},
+                directory=process.directory,
+                log=self._folder.rank_log(process.rank),
+            )
+            for process in self._launch.processes
+        ]
+        tail = MetricTail(
+            {process.rank: process.log for process in processes},
+            job_metrics,
+            self._folder.metrics,
+            processes[0].rank,
+        )
+        try:
+            # From here on the attempt counts as run: it is never started again under this number.
+            self._reporter.enter("training", launched=True)
+            sandbox.start(processes)
+            return self._watch(sandbox, tail)
+        finally:
+            sandbox.close()
+            tail.read(final=True)
+            tail.close()
+
+    def _watch(self, sandbox: Sandbox, tail: MetricTail) -> Ending:
+        limits = self._launch.limits
+        exits: dict[int, RankExit] = {}
+        began = time.monotonic()
+        deadline = began + limits.seconds if limits.seconds else None
+        next_metrics, next_system = began + _METRICS_EVERY, began
+        cut_short: Ending | None = None
+        sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
+        sampler.start()
+        poller = select.poll()
+        poller.register(sandbox.fileno(), select.POLLIN)
+        try:
+            while len(exits) < len(self._launch.processes):
+                poller.poll(_TICK * 1000)
+                for rank_exit in sandbox.poll():
+                    exits[rank_exit.rank] = rank_exit
+                    self._reporter.rank_ended(rank_exit)
+                if sandbox.is_gone() and len(exits) < len(self._launch.processes):
+                    return self._sandbox_died(sandbox, exits)
+                now = time.monotonic()
+                if cut_short is None:
+                    cut_short = self._asked_to_end(now, deadline)
+                    if cut_short is not None:
+                        self._log.say(f"{cut_short.message} SIGTERM now, SIGKILL in {limits.grace} s")
+                        sandbox.stop(limits.grace)
+                sandbox.enforce_limits()
+                if now >= next_metrics:
+                    tail.read()
+                    self._ship_logs()
+                    next_metrics = now + _METRICS_EVERY
+                if now >= next_system:
+                    self._sample(sandbox, sampler)
+                    next_system = now + _SYSTEM_EVERY
+        finally:
+            sampler.stop()
+        if cut_short is not None and any(rank_exit.exit_code for rank_exit in exits.values()):
+            return cut_short
+        return diagnose_ranks(
+            list(exits.values()),
+            {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},
+            out_of_memory=sandbox.out_of_memory(),
+            memory_mb=limits.memory_mb,
+        )
+
+    def _asked_to_end(self, now: float, deadline: float | None) -> Ending | None:
+        if self._terminated or self._folder.stop.exists():
+            return self._stopped()
+        if deadline is not None and now >= deadline:
+            return Ending(
+                "failed",
+                "limit",
+                "time_limit",
+                f"The job reached its time limit of {self._launch.limits.seconds} s.",
+                "Raise time_limit, or let the script write checkpoints and go on from them.",
+            )
+        return None
+
+    def _sandbox_died(self, sandbox: Sandbox, exits: dict[int, RankExit]) -> Ending:
+        if sandbox.out_of_memory():
+            missing = next(p.rank for p in self._launch.processes if p.rank not in exits)
+            return diagnose_ranks(
+                [RankExit(missing, 137, 9)], {}, out_of_memory=True, memory_mb=self._launch.limits.memory_mb
+            )
+        return Ending(
+            "failed",
+            "platform",
+            "sandbox",
+            f"The sandbox ended before its processes did. {sandbox.fault()}".strip(),
+            "Rerun the job; `trainshed doctor` checks this machine.",
+        )
+
+    def _finish(self, ending: Ending) -> None:
+        left_behind: list[str] = []
+        try:
+            if self._folders is not None and self._launch.outputs:
+                self._reporter.enter("uploading")
+                fault = upload_outputs(self._launch, self._store, self._folders, self._log)
+                if fault is not None:
+                    left_behind.append(f"outputs: {fault}")
+                    ending = _with_output_fault(ending, fault)
+            self._log.say(_farewell(ending))
+            fault = upload_logs(self._launch, self._archive, self._folder, self._note)
+            if fault is not None:
+                left_behind.append(f"logs: {fault}")
+            fault = upload_metrics(self._launch, self._store, self._folder)
+            if fault is not None:
+                left_behind.append(f"metrics: {fault}")
+        except Exception as fault:
+            self._note(traceback.format_exc())
+            left_behind.append(f"unexpected: {fault}")
+        sizes = {stream: _size(path) for stream, path in log_streams(self._launch, self._folder).items()}
+        self._folder.secrets.unlink(missing_ok=True)
+        self._reporter.end(ending, sizes, tuple(left_behind))
+
+    def _stopped(self) -> Ending:
+        reason = "The job was stopped."
+        try:
+            reason = json.loads(self._folder.stop.read_text("utf-8"))["reason"] or reason
+        except (OSError, ValueError, KeyError):
+            pass
+        return Ending("stopped", "stop", "stopped", reason)
+
+    def _check_stop(self) -> None:
+        if self._terminated or self._folder.stop.exists():
+            raise _StopAsked
+
+    def _on_sigterm(self, *_: object) -> None:
+        self._terminated = True
+
+    def _ship_logs(self) -> None:
+        try:
+            for stream, spool in log_streams(self._launch, self._folder).items():
+                self._archive.ship(stream, spool)
+        except TrainshedError as fault:
+            # The spool keeps everything; the next tick or the end tries again.
+            self._note(f"a piece of the log could not be archived yet: {fault}\n")
+
+    def _sample(self, sandbox: Sandbox, sampler: SystemSampler) -> None:
+        sample = sampler.sample(time.time(), usage=sandbox.usage())
+        with self._folder.system_metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(sample) + "\n")
+
+    def _tail_of(self, rank: int) -> str:
+        try:
+            with self._folder.rank_log(rank).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                return file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def _note(self, text: str) -> None:
+        try:
+            with self._folder.runner_log.open("a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
+        except OSError:
+            sys.stderr.write(text)
+
+
+def _ending_of(fault: TrainshedError) -> Ending:
+    """A fault before training: the user's if what they named cannot be used, else the platform's."""
+    cause: Cause = "platform"
+    if isinstance(fault, InvalidInput | NotFound):
+        cause = "user"
+    elif isinstance(fault, HostUnfit):
+        cause = "node"
+    return Ending("failed", cause, fault.code, fault.message, fault.hint)
+
+
+def _ending_of_os(fault: OSError) -> Ending:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Ending(
+            "failed",
+            "node",
+            "disk_full",
+            "The node's disk is full.",
+            "Free some room (`trainshed status` shows it), then rerun the job.",
+        )
+    return Ending("failed", "platform", "runner", f"The runner could not go on: {fault}.", "Rerun the job.")
+
+
+def _with_output_fault(ending: Ending, fault: TrainshedError) -> Ending:
+    """A job whose results could not be stored has not completed, whatever its exit code says."""
+    if ending.outcome != "completed":
+        return ending
+    return Ending(
+        "failed",
+        "platform",
+        "output",
+        f"The training ended well, but its outputs could not be uploaded: {fault.message}",
+        fault.hint or "The files are kept on the node; ask the administrator.",
+    )
+
+
+def _farewell(ending: Ending) -> str:
+    if ending.outcome == "completed":
+        return "the job has completed"
+    text = f"the job has {'failed' if ending.outcome == 'failed' else 'been stopped'}: {ending.message}"
+    return f"{text} {ending.hint}".rstrip()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,112 @@
+"""The runner's report: a status file that is always whole, and a log for the job's owner."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from trainshed.durable import write_durably
+from trainshed.model.attempt import Ending, NodeReport, RankExit, Stage, StageEntry
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch, to_json
+
+__all__ = ["PlatformLog", "Reporter", "ring_doorbell"]
+
+
+class PlatformLog:
+    """What the platform says to the job's owner, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def say(self, message: str) -> None:
+        """Add a line of our own, with the time."""
+        self.write(f"[trainshed {time.strftime('%H:%M:%S')}] {message}\n".encode("utf-8", "replace"))
+
+    def write(self, data: bytes) -> None:
+        """Add bytes as they are (the output of an install)."""
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+class Reporter:
+    """Keeps the report of this node and writes it whenever it changes."""
+
+    def __init__(self, folder: RunFolder, launch: NodeLaunch, doorbell: str) -> None:
+        self._path = folder.status
+        self._doorbell = doorbell
+        self.report = NodeReport(
+            job_id=launch.job_id,
+            attempt=launch.attempt,
+            node_index=launch.node_index,
+            pid=os.getpid(),
+            stage="starting",
+            started_at=time.time(),
+        )
+
+    def resume(self, report: NodeReport) -> None:
+        """Go on from a report that a dead runner left."""
+        self.report = replace(report, pid=os.getpid())
+
+    def enter(self, stage: Stage, message: str = "", *, level: str = "info", launched: bool = False) -> None:
+        """A stage begins; what the control loop reads afterwards is on disk."""
+        entry = StageEntry(time.time(), stage, message, level)
+        self._write(
+            replace(
+                self.report,
+                stage=stage,
+                timeline=(*self.report.timeline, entry),
+                launched=self.report.launched or launched,
+            )
+        )
+
+    def describe(self, sandbox: str, limits: tuple[str, ...]) -> None:
+        """Record what protects the host; written with the next stage."""
+        self.report = replace(self.report, sandbox=sandbox, limits=limits)
+
+    def rank_ended(self, rank_exit: RankExit) -> None:
+        """A rank's process is over."""
+        self._write(replace(self.report, ranks=(*self.report.ranks, rank_exit)), ring=False)
+
+    def end(self, ending: Ending, log_sizes: dict[str, int], left_behind: tuple[str, ...]) -> None:
+        """The node's run is over: the last thing that a runner writes."""
+        now = time.time()
+        entry = StageEntry(now, "ended", ending.message, "error" if ending.outcome == "failed" else "info")
+        self._write(
+            replace(
+                self.report,
+                stage="ended",
+                ending=ending,
+                ended_at=now,
+                timeline=(*self.report.timeline, entry),
+                log_sizes=log_sizes,
+                left_behind=left_behind,
+            )
+        )
+
+    def _write(self, report: NodeReport, ring: bool = True) -> None:
+        self.report = report
+        write_durably(self._path, to_json(report))
+        if ring and self._doorbell:
+            ring_doorbell(self._doorbell)
+
+
+def ring_doorbell(path: str) -> None:
+    """Wake the control loop if it listens; it also looks by itself, so a missed ring costs only time."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, b"!")
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,104 @@
+"""After a runner died: bring home what its node had made, and write the final report in its place."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from trainshed.model.attempt import Ending, NodeReport
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import from_json
+from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics, upload_outputs
+from trainshed.runner.log_archive import LogArchive, archive_prefix
+from trainshed.runner.metric_tail import MetricTail
+from trainshed.runner.reporter import PlatformLog, Reporter
+from trainshed.runner.sandbox import remove_stale_groups
+from trainshed.runner.site import read_launch, read_secrets, read_site
+from trainshed.runner.staging import StagedFolders
+from trainshed.store import open_store
+
+__all__ = ["salvage_node"]
+
+
+def salvage_node(folder: RunFolder) -> None:
+    """Do what the dead runner could not do any more. Can itself be killed and started again."""
+    launch, site = read_launch(folder), read_site(folder)
+    remove_stale_groups()
+    reporter = Reporter(folder, launch, site.doorbell)
+    report = _last_report(folder)
+    if report is not None:
+        if report.ending is not None:
+            return
+        reporter.resume(report)
+    store = open_store(site.store_url)
+    log = PlatformLog(folder.platform_log)
+    ending = Ending(
+        "failed",
+        "platform",
+        "runner_lost",
+        "The program that watched over this node was killed; its processes ended with it.",
+        "Rerun the job, or give it `restarts` so that this happens by itself.",
+    )
+    left_behind: list[str] = []
+    folders = StagedFolders(folder.root)
+    if reporter.report.launched:
+        if launch.outputs:
+            fault = upload_outputs(launch, store, folders, log)
+            if fault is not None:
+                left_behind.append(f"outputs: {fault}")
+        _read_metrics_again(
+            folder, launch_ranks=[process.rank for process in launch.processes], folders=folders
+        )
+    log.say(ending.message)
+    archive = LogArchive(
+        store,
+        archive_prefix(launch.job_id, launch.attempt, launch.node_index),
+        site.log_segment_bytes,
+        list(read_secrets(folder).values()),
+    )
+    fault = upload_logs(launch, archive, folder, log.say)
+    if fault is not None:
+        left_behind.append(f"logs: {fault}")
+    fault = upload_metrics(launch, store, folder)
+    if fault is not None:
+        left_behind.append(f"metrics: {fault}")
+    sizes = {
+        stream: path.stat().st_size for stream, path in log_streams(launch, folder).items() if path.exists()
+    }
+    folder.secrets.unlink(missing_ok=True)
+    reporter.end(ending, sizes, tuple(left_behind))
+
+
+def _last_report(folder: RunFolder) -> NodeReport | None:
+    try:
+        return from_json(NodeReport, json.loads(folder.status.read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def _read_metrics_again(folder: RunFolder, launch_ranks: list[int], folders: StagedFolders) -> None:
+    """Take in the metrics that the dead runner had not read yet.
+
+    How far it had read is not recorded, so points could appear twice; they are read again from the start
+    into a new file instead. Pieces of the log that were archived already are holes of zeros by now, hence
+    the old file is kept when it reaches further.
+    """
+    fresh = folder.metrics.with_name("metrics.again.jsonl")
+    fresh.unlink(missing_ok=True)
+    tail = MetricTail(
+        {rank: folder.rank_log(rank) for rank in launch_ranks},
+        folders.run / "metrics.jsonl",
+        fresh,
+        launch_ranks[0],
+    )
+    deadline = time.monotonic() + 30
+    before = -1
+    while time.monotonic() < deadline and fresh.stat().st_size != before:
+        before = fresh.stat().st_size
+        tail.read()
+    tail.read(final=True)
+    tail.close()
+    if not folder.metrics.exists() or fresh.stat().st_size >= folder.metrics.stat().st_size:
+        fresh.replace(folder.metrics)
+    else:
+        fresh.unlink()

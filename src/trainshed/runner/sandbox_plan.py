@@ -1,0 +1,56 @@
+"""Which folders, files and limits the sandbox of a node gets."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.inventory import device_paths
+from trainshed.runner.sandbox import Forward, Mount, OverlayMount, SandboxSpec
+from trainshed.runner.shims import shims_folder
+from trainshed.runner.site import Site
+from trainshed.runner.staging import StagedFolders
+
+if TYPE_CHECKING:
+    from trainshed.runner.environment.build import EnvironmentPaths
+
+__all__ = ["SHIMS_PATH", "plan_sandbox"]
+
+SHIMS_PATH = "/opt/trainshed/shims"
+
+
+def plan_sandbox(
+    launch: NodeLaunch, site: Site, folder: RunFolder, folders: StagedFolders, environment: EnvironmentPaths
+) -> SandboxSpec:
+    """The sandbox of one node, from its launch plan and from what lies on the machine."""
+    mounts = [
+        Mount(folders.code, launch.code_path, writable=True),
+        Mount(folders.run, "/job/run", writable=True),
+        Mount(shims_folder(), SHIMS_PATH, writable=False),
+    ]
+    mounts += [Mount(folders.input(item.name), item.path, writable=True) for item in launch.inputs]
+    mounts += [Mount(folders.output(item.name), item.path, writable=True) for item in launch.outputs]
+    layer = folder.path / "environment-layer"
+    upper, work = layer / "upper", layer / "work"
+    for path in (upper, work):
+        path.mkdir(parents=True, exist_ok=True)
+        if site.uid is not None:
+            os.chown(path, site.uid, site.uid)
+    return SandboxSpec(
+        run_root=folder.root,
+        mounts=tuple(mounts),
+        overlays=(OverlayMount(environment.path_on_host, upper, work, environment.target),),
+        files=launch.files,
+        hostname=f"{launch.job_name[:50]}-{launch.node_index}".lower().replace("_", "-").strip("-"),
+        network=launch.network,
+        forwards=tuple(Forward(item.port, item.host, item.port) for item in site.ports),
+        limits=launch.limits,
+        outside_uid=site.uid,
+        devices=() if launch.rehearsal else tuple(device_paths(launch.device_kind, launch.devices)),
+        interpreter_prefix=environment.interpreter_prefix or Path(sys.base_prefix),
+        allow_unsandboxed=site.allow_unsandboxed,
+    )

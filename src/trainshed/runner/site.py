@@ -1,0 +1,53 @@
+"""Facts of the site that a runner needs beside the launch plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch, from_json
+
+__all__ = ["PlatformPort", "Site", "read_launch", "read_secrets", "read_site"]
+
+
+@dataclass(frozen=True)
+class PlatformPort:
+    """A port of the platform that a job with network `platform` may reach under the same number."""
+
+    port: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the store, the environments and the platform are, as seen from this machine."""
+
+    store_url: str
+    environments: str
+    ports: tuple[PlatformPort, ...] = ()
+    # The FIFO that wakes the control loop, or empty where there is none.
+    doorbell: str = ""
+    # Set where the runner is root: the unprivileged user id of the job's workspace.
+    uid: int | None = None
+    allow_unsandboxed: bool = False
+    log_segment_bytes: int = 16 * 1024 * 1024
+
+
+def read_site(folder: RunFolder) -> Site:
+    """The site's facts, as the engine left them in the run folder."""
+    return from_json(Site, json.loads(folder.site.read_text("utf-8")))
+
+
+def read_launch(folder: RunFolder) -> NodeLaunch:
+    """The launch plan of this node."""
+    return from_json(NodeLaunch, json.loads(folder.launch.read_text("utf-8")))
+
+
+def read_secrets(folder: RunFolder) -> dict[str, str]:
+    """The values of the secret variables; empty when they were removed already."""
+    try:
+        values: dict[str, str] = json.loads(folder.secrets.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    return values

@@ -1,0 +1,107 @@
+"""The control loop's decision about an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainshed.model.attempt import Ending, NodeReport
+from trainshed.model.phase import TRANSITIONS, Phase
+from trainshed.model.progress import FREE_STARTS, AttemptFacts, NodeFacts, decide_step
+
+JOB = AttemptFacts(Phase.RUNNING, 1, 0, 0, False)
+COMPLETED = Ending("completed")
+FAILED = Ending("failed", "user", "exit", "boom", rank=0, exit_code=1)
+LOST = Ending("failed", "platform", "runner_lost", "lost")
+STOPPED = Ending("stopped", "stop", "stopped")
+
+
+def report(ending: Ending | None = None, *, launched: bool = True, **more: Any) -> NodeReport:
+    return NodeReport(
+        "j", 1, 0, 1, "ended" if ending else "training", launched=launched, ending=ending, **more
+    )
+
+
+def ended(ending: Ending, **more: Any) -> NodeFacts:
+    return NodeFacts("ended", report(ending, **more))
+
+
+def test_success_and_failure() -> None:
+    assert decide_step(JOB, [ended(COMPLETED)]).phase is Phase.COMPLETED
+    step = decide_step(JOB, [ended(FAILED)])
+    assert (step.kind, step.phase, step.ending) == ("finish", Phase.FAILED, FAILED)
+
+
+def test_a_users_failure_is_not_restarted_a_platforms_is() -> None:
+    job = replace(JOB, restarts=1)
+    assert decide_step(job, [ended(FAILED)]).kind == "finish"
+    assert decide_step(job, [ended(LOST)]).kind == "restart"
+    assert decide_step(replace(job, attempt=2), [ended(LOST)]).phase is Phase.FAILED
+
+
+def test_an_attempt_that_never_launched_is_tried_again_for_free_but_not_forever() -> None:
+    step = decide_step(JOB, [ended(LOST, launched=False)])
+    assert (step.kind, step.counted) == ("restart", False)
+    last = replace(JOB, attempt=FREE_STARTS + 1, starts_without_launch=FREE_STARTS)
+    assert decide_step(last, [ended(LOST, launched=False)]).phase is Phase.FAILED
+
+
+def test_a_lost_runner_is_salvaged_before_anything_is_decided() -> None:
+    assert decide_step(JOB, [NodeFacts("lost", report())]).kind == "salvage"
+    assert decide_step(replace(JOB, stop_requested=True), [NodeFacts("lost")]).kind == "salvage"
+
+
+def test_a_crash_between_decision_and_deed_submits_again() -> None:
+    assert decide_step(JOB, [NodeFacts("absent")]).kind == "submit"
+    assert decide_step(replace(JOB, stop_requested=True), [NodeFacts("absent")]).phase is Phase.TERMINATED
+
+
+def test_a_stop_ends_as_terminated_unless_the_job_was_faster() -> None:
+    job = replace(JOB, phase=Phase.TERMINATING, stop_requested=True)
+    assert decide_step(job, [NodeFacts("alive", report())]).kind == "cancel"
+    assert decide_step(job, [ended(STOPPED)]).phase is Phase.TERMINATED
+    assert decide_step(job, [ended(COMPLETED)]).phase is Phase.COMPLETED
+    assert decide_step(job, [ended(FAILED)]).phase is Phase.FAILED
+    assert decide_step(job, [ended(LOST)]).phase is Phase.TERMINATED
+
+
+def test_the_first_failure_of_a_gang_stops_the_others_and_names_the_cause() -> None:
+    first = NodeFacts("ended", report(FAILED, ended_at=1.0))
+    assert decide_step(JOB, [first, NodeFacts("alive", report())]).kind == "cancel"
+    second = NodeFacts("ended", report(STOPPED, ended_at=2.0))
+    assert decide_step(JOB, [first, second]).ending == FAILED
+
+
+def test_processes_ended_from_outside_count_as_the_nodes_fault() -> None:
+    step = decide_step(JOB, [ended(STOPPED)])
+    assert step.phase is Phase.FAILED and step.ending is not None and step.ending.cause == "node"
+
+
+STATES = st.sampled_from(["absent", "alive", "ended", "lost", "unknown"])
+ENDINGS = st.sampled_from([COMPLETED, FAILED, LOST, STOPPED])
+
+
+@given(
+    st.lists(st.tuples(STATES, ENDINGS, st.booleans()), min_size=1, max_size=4),
+    st.sampled_from([Phase.RUNNING, Phase.TERMINATING, Phase.ABNORMAL]),
+    st.booleans(),
+    st.integers(0, 3),
+    st.integers(1, 5),
+)
+def test_every_combination_has_a_step_that_the_phase_allows(
+    nodes: list[tuple[Any, Ending, bool]], phase: Phase, stop: bool, restarts: int, attempt: int
+) -> None:
+    job = AttemptFacts(phase, attempt, restarts, min(attempt - 1, 2), stop or phase is Phase.TERMINATING)
+    facts = [
+        NodeFacts(state, report(ending if state == "ended" else None, launched=launched))
+        for state, ending, launched in nodes
+    ]
+    step = decide_step(job, facts)
+    if step.kind == "finish":
+        assert step.phase in TRANSITIONS[phase] and step.ending is not None
+        assert all(node.state in ("ended", "absent") for node in facts)
+    if step.kind == "restart":
+        assert Phase.PENDING in TRANSITIONS[phase] and not job.stop_requested
