@@ -119,7 +119,8 @@ def _arguments(
         return ("/bin/bash", "-c", spec["command"])
     boot = f"{CODE_PATH}/{spec['boot']}"
     program = ["/bin/bash", boot] if boot.endswith(".sh") else [f"{ENVIRONMENT_PATH}/bin/python", boot]
-    named = [(folder.name, _path_of(folder)) for folder in (*inputs, *outputs)]
+    folders: tuple[InputFolder | OutputFolder, ...] = (*inputs, *outputs)
+    named = [(folder.name, _path_of(folder)) for folder in folders]
     named += [(name, _render(value)) for name, value in spec.get("parameters", {}).items()]
     return (*program, *(f"--{name}={value}" for name, value in named))
 
@@ -156,7 +157,8 @@ def _variables(
         variables["CUDA_VISIBLE_DEVICES"] = devices
     elif job.flavor.kind == "ascend":
         variables["ASCEND_RT_VISIBLE_DEVICES"] = devices
-    for folder in (*inputs, *outputs):
+    folders: tuple[InputFolder | OutputFolder, ...] = (*inputs, *outputs)
+    for folder in folders:
         kind = "INPUT" if isinstance(folder, InputFolder) else "OUTPUT"
         variables[f"TRAINSHED_{kind}_{_upper(folder.name)}"] = _path_of(folder)
     return variables

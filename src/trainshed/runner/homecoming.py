@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ def upload_outputs(
             log.say(f"output {output.name}: the folder is gone, nothing to upload")
             continue
         try:
-            summary = _again(lambda s=source, o=output: upload_tree(store, s, o.bucket, o.prefix), log.say)
+            summary = _again(partial(upload_tree, store, source, output.bucket, output.prefix), log.say)
         except TrainshedError as fault:
             log.say(f"output {output.name}: upload failed: {fault}")
             return fault
@@ -51,11 +52,11 @@ def upload_logs(
     """Archive the rest of every log and export them to the destination that the job names."""
     try:
         for stream, spool in log_streams(launch, folder).items():
-            _again(lambda st=stream, sp=spool: archive.ship(st, sp, final=True), say)
+            _again(partial(archive.ship, stream, spool, final=True), say)
         if launch.log_bucket:
             for stream in log_streams(launch, folder):
                 key = f"{launch.log_prefix}{launch.job_name}/attempt-{launch.attempt}/node-{launch.node_index}/{stream}.log"
-                _again(lambda st=stream, k=key: archive.export(st, launch.log_bucket, k), say)
+                _again(partial(archive.export, stream, launch.log_bucket, key), say)
     except TrainshedError as fault:
         return fault
     return None

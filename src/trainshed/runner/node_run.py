@@ -21,7 +21,7 @@ from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
-from trainshed.runner.sandbox import Sandbox, SandboxProcess
+from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox
 from trainshed.runner.site import read_launch, read_secrets, read_site
 from trainshed.runner.staging import StagedFolders, give_to, stage
@@ -146,6 +146,7 @@ class NodeRun:
         deadline = began + limits.seconds if limits.seconds else None
         next_metrics, next_system = began + _METRICS_EVERY, began
         cut_short: Ending | None = None
+        fault = ""
         sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
         sampler.start()
         poller = select.poll()
@@ -153,18 +154,19 @@ class NodeRun:
         try:
             while len(exits) < len(self._launch.processes):
                 poller.poll(_TICK * 1000)
-                for rank_exit in sandbox.poll():
-                    exits[rank_exit.rank] = rank_exit
-                    self._reporter.rank_ended(rank_exit)
-                if sandbox.is_gone() and len(exits) < len(self._launch.processes):
-                    return self._sandbox_died(sandbox, exits)
+                for event in sandbox.poll():
+                    if isinstance(event, RankExit):
+                        exits[event.rank] = event
+                        self._reporter.rank_ended(event)
+                    elif isinstance(event, SandboxEnded) and event.message:
+                        fault = event.message
                 now = time.monotonic()
                 if cut_short is None:
                     cut_short = self._asked_to_end(now, deadline)
                     if cut_short is not None:
                         self._log.say(f"{cut_short.message} SIGTERM now, SIGKILL in {limits.grace} s")
                         sandbox.stop(limits.grace)
-                sandbox.enforce_limits()
+                sandbox.check_limits()
                 if now >= next_metrics:
                     tail.read()
                     self._ship_logs()
@@ -176,10 +178,13 @@ class NodeRun:
             sampler.stop()
         if cut_short is not None and any(rank_exit.exit_code for rank_exit in exits.values()):
             return cut_short
+        out_of_memory = sandbox.out_of_memory()
+        if fault and not out_of_memory:
+            return Ending("failed", "platform", "sandbox", fault, "Rerun the job; `trainshed doctor` checks this machine.")
         return diagnose_ranks(
             list(exits.values()),
             {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},
-            out_of_memory=sandbox.out_of_memory(),
+            out_of_memory=out_of_memory,
             memory_mb=limits.memory_mb,
         )
 
@@ -195,20 +200,6 @@ class NodeRun:
                 "Raise time_limit, or let the script write checkpoints and go on from them.",
             )
         return None
-
-    def _sandbox_died(self, sandbox: Sandbox, exits: dict[int, RankExit]) -> Ending:
-        if sandbox.out_of_memory():
-            missing = next(p.rank for p in self._launch.processes if p.rank not in exits)
-            return diagnose_ranks(
-                [RankExit(missing, 137, 9)], {}, out_of_memory=True, memory_mb=self._launch.limits.memory_mb
-            )
-        return Ending(
-            "failed",
-            "platform",
-            "sandbox",
-            f"The sandbox ended before its processes did. {sandbox.fault()}".strip(),
-            "Rerun the job; `trainshed doctor` checks this machine.",
-        )
 
     def _finish(self, ending: Ending) -> None:
         left_behind: list[str] = []
