@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select
 
 from trainshed.db import tables
+from trainshed.db.engine import is_text
 from trainshed.db.row import from_row, to_values
 
 __all__ = [
@@ -41,6 +42,8 @@ def insert_access_key(connection: Connection, row: AccessKeyRow) -> None:
 
 def access_key(connection: Connection, key: str) -> AccessKeyRow | None:
     """The pair with that access key."""
+    if not is_text(key):
+        return None
     row = connection.execute(select(tables.access_keys).where(tables.access_keys.c.access_key == key)).first()
     return None if row is None else from_row(AccessKeyRow, row)
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError
 
 from trainshed.model.errors import HostUnfit, InvalidInput, Unavailable
 
-__all__ = ["begin", "is_duplicate", "open_engine", "read"]
+__all__ = ["begin", "is_duplicate", "is_text", "open_engine", "read"]
 
 _READ_ONLY = "trainshed_read_only"
 
@@ -122,3 +122,8 @@ def is_duplicate(fault: IntegrityError) -> bool:
     if getattr(fault.orig, "sqlstate", "") == "23505":
         return True
     return "UNIQUE constraint failed" in str(fault.orig)
+
+
+def is_text(value: str) -> bool:
+    """Whether a database can hold the text at all: no NUL, no half of a surrogate pair."""
+    return "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, and_, func, insert, or_, select, text
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
-from trainshed.db.engine import is_duplicate
+from trainshed.db.engine import is_duplicate, is_text
 from trainshed.db.row import from_row, to_values
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
 from trainshed.model.phase import Phase, check_transition
@@ -87,6 +87,8 @@ def insert_job(connection: Connection, row: JobRow) -> None:
 
 def job_by_id(connection: Connection, job_id: str) -> JobRow | None:
     """The job of that id, deleted or not, whatever its workspace."""
+    if not is_text(job_id):
+        return None
     return _one(connection, select(tables.jobs).where(tables.jobs.c.id == job_id))
 
 
@@ -94,10 +96,14 @@ def find_job(connection: Connection, workspace_id: str, ref: str) -> JobRow:
     """The job of a workspace that a name, an id or the unique beginning of an id means."""
     jobs = tables.jobs
     mine = select(jobs).where(jobs.c.workspace_id == workspace_id, jobs.c.deleted_at.is_(None))
-    found = _one(connection, mine.where(jobs.c.id == ref)) or _one(connection, mine.where(jobs.c.name == ref))
+    usable = is_text(ref) and len(ref) <= 64
+    found = None
+    if usable:
+        by_id = _one(connection, mine.where(jobs.c.id == ref))
+        found = by_id or _one(connection, mine.where(jobs.c.name == ref))
     if found is not None:
         return found
-    if _SHORTEST_PREFIX <= len(ref) < 36 and "\0" not in ref:
+    if usable and len(ref) >= _SHORTEST_PREFIX:
         rows = connection.execute(mine.where(func.substr(jobs.c.id, 1, len(ref)) == ref).limit(2)).all()
         if len(rows) == 1:
             return _job(rows[0])

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
-from trainshed.db.engine import is_duplicate
+from trainshed.db.engine import is_duplicate, is_text
 from trainshed.db.row import from_row, to_values
 from trainshed.model.errors import Conflict
 
@@ -20,6 +20,7 @@ __all__ = [
     "count_admins",
     "insert_user",
     "list_users",
+    "lock_admins",
     "user_by_id",
     "user_by_name",
 ]
@@ -60,6 +61,8 @@ def user_by_id(connection: Connection, user_id: str) -> UserRow | None:
 
 def user_by_name(connection: Connection, name: str) -> UserRow | None:
     """The user of that name."""
+    if not is_text(name):
+        return None
     row = connection.execute(select(tables.users).where(tables.users.c.name == name)).first()
     return None if row is None else from_row(UserRow, row)
 
@@ -75,6 +78,13 @@ def count_admins(connection: Connection) -> int:
     users = tables.users
     query = select(func.count()).where(users.c.is_admin.is_(True), users.c.disabled_at.is_(None))
     return connection.execute(query).scalar_one()
+
+
+def lock_admins(connection: Connection) -> list[str]:
+    """The ids of all administrators that can sign in; until the commit nobody else can change them."""
+    users = tables.users
+    query = select(users.c.id).where(users.c.is_admin.is_(True), users.c.disabled_at.is_(None))
+    return list(connection.execute(query.with_for_update()).scalars())
 
 
 def change_user(connection: Connection, row: UserRow, **changes: Any) -> UserRow:

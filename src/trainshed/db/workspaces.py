@@ -6,11 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
-from trainshed.db.engine import is_duplicate
+from trainshed.db.engine import is_duplicate, is_text
 from trainshed.db.row import from_row, to_values
 from trainshed.model.errors import Conflict
 
@@ -18,8 +18,10 @@ __all__ = [
     "MemberRow",
     "WorkspaceRow",
     "change_workspace",
+    "has_active_jobs",
     "insert_workspace",
     "list_workspaces",
+    "lock_workspace",
     "members_of",
     "next_number",
     "remove_member",
@@ -80,6 +82,8 @@ def _is_number_clash(fault: IntegrityError) -> bool:
 
 def workspace_by_id(connection: Connection, workspace_id: str) -> WorkspaceRow | None:
     """The workspace of that id, deleted or not."""
+    if not is_text(workspace_id):
+        return None
     query = select(tables.workspaces).where(tables.workspaces.c.id == workspace_id)
     row = connection.execute(query).first()
     return None if row is None else from_row(WorkspaceRow, row)
@@ -87,6 +91,8 @@ def workspace_by_id(connection: Connection, workspace_id: str) -> WorkspaceRow |
 
 def workspace_by_name(connection: Connection, name: str) -> WorkspaceRow | None:
     """The workspace of that name that was not deleted."""
+    if not is_text(name):
+        return None
     workspaces = tables.workspaces
     query = select(workspaces).where(workspaces.c.name == name, workspaces.c.deleted_at.is_(None))
     row = connection.execute(query).first()
@@ -104,6 +110,23 @@ def change_workspace(connection: Connection, row: WorkspaceRow, **changes: Any) 
     """The workspace with the changes made."""
     connection.execute(update(tables.workspaces).where(tables.workspaces.c.id == row.id).values(**changes))
     return dataclasses.replace(row, **changes)
+
+
+def lock_workspace(connection: Connection, workspace_id: str) -> bool:
+    """Hold the workspace until the commit: neither its end nor a new job of it can come in between."""
+    query = select(tables.workspaces.c.id).where(
+        tables.workspaces.c.id == workspace_id, tables.workspaces.c.deleted_at.is_(None)
+    )
+    return connection.execute(query.with_for_update()).first() is not None
+
+
+def has_active_jobs(connection: Connection, workspace_id: str) -> bool:
+    """Whether jobs of the workspace are under way."""
+    jobs = tables.jobs
+    query = select(jobs.c.id).where(
+        text(f"NOT ({tables.ENDED_PHASES_SQL})"), jobs.c.workspace_id == workspace_id
+    )
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def set_member(connection: Connection, row: MemberRow) -> None:

@@ -39,7 +39,7 @@ class Caller:
 
 def hash_secret(secret: str) -> str:
     """What is stored in place of a token. (They are random: a plain hash cannot be guessed backwards.)"""
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def authenticate_token(platform: Platform, token: str) -> Caller:
