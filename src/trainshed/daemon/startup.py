@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainshed import __version__
 from trainshed.daemon.home_folder import (
@@ -20,13 +20,17 @@ from trainshed.daemon.home_folder import (
     make_home,
     read_marker,
     settings_environment,
+    write_atomically,
     write_marker,
 )
 from trainshed.daemon.preflight import check_host, check_settings, choose_ports
 from trainshed.daemon.supervisor import read_tail
-from trainshed.model.errors import Conflict, Unavailable
+from trainshed.model.errors import Conflict, NotAuthenticated, Unavailable
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
+
+if TYPE_CHECKING:
+    from trainshed.services.platform import Platform
 
 __all__ = [
     "Prepared",
@@ -82,14 +86,35 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
 
 
 def _prepare_state(home: Home, settings: Settings) -> str:
+    """Prepare database, administrator and connection file; returns the login link of a first start."""
     from trainshed.services.platform import open_platform
-    from trainshed.services.setup import first_start
+    from trainshed.services.setup import finish_first_start, first_start, issue_admin_access
 
     platform = open_platform(home, settings)
     try:
-        return first_start(platform, url=api_url(settings), obs_url=obs_url(settings))
+        made = first_start(platform)
+        token = made.token if made else _working_token(platform)
+        if not token:
+            made = issue_admin_access(platform)
+            token = made.token
+        connection = {"url": api_url(settings), "obs_url": obs_url(settings), "token": token}
+        write_atomically(home.client, json.dumps(connection, indent=2).encode() + b"\n")
+        finish_first_start(platform)
     finally:
-        platform.engine.dispose()
+        platform.close()
+    return f"{api_url(settings)}/login?code={made.login_code}" if made else ""
+
+
+def _working_token(platform: Platform) -> str:
+    """The token of the connection file, if it still opens this platform."""
+    from trainshed.services.identity import authenticate_token
+
+    try:
+        token = str(json.loads(platform.home.client.read_bytes())["token"])
+        authenticate_token(platform, token)
+    except (OSError, ValueError, KeyError, TypeError, NotAuthenticated):
+        return ""
+    return token
 
 
 def api_url(settings: Settings) -> str:

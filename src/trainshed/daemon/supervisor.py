@@ -197,7 +197,9 @@ class Supervisor:
         child.start_again_at = time.monotonic() + child.delay
         if not self._stood and child.failures >= _FIRST_START_TRIES:
             self.say(f"{child.name} {how}, {child.failures} times. The end of {self._log_file(child)}:")
-            self.say(read_tail(self._log_file(child)))
+            # The same traceback stands there once per try: the last one is enough.
+            head, mark, last = read_tail(self._log_file(child), 8000).rpartition("Traceback (most recent")
+            self.say((mark + last or head)[-3000:])
             self._failed = self._stopping = True
             return
         self.say(
