@@ -18,7 +18,11 @@ import resource
 import select
 import sys
 import time
-from typing import Any
+
+# Loading `typing` takes 13 ms; a checker reads this name, the interpreter never.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
@@ -67,7 +71,8 @@ class Init:
                 self.kill_all()
                 self.deadline = time.monotonic() + 1
         self.kill_all()
-        self.say('{"event": "done"}')
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.say(f'{{"event": "done", "cpu_seconds": {used.ru_utime + used.ru_stime}}}')
 
     def read_plan(self) -> dict[str, Any]:
         """The plan; its arrival is also the word to go. Without one the runner is dead: leave."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from trainshed.model.errors import HostUnfit
@@ -142,9 +140,12 @@ def mount_overlay(lower: str, upper: str, work: str, target: Path) -> None:
     mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
 
 
-@contextlib.contextmanager
-def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> Iterator[int]:
-    """A user namespace in which the ids (uid, gid) of `owner` stand for those of `shown`."""
+def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> tuple[int, int]:
+    """A user namespace in which the ids (uid, gid) of `owner` stand for those of `shown`.
+
+    Returns its descriptor, and the pid of a helper that ends by itself and is to be waited for later (its
+    end takes longer than all the rest).
+    """
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -159,15 +160,16 @@ def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> Itera
             raise OSError("The kernel refused a user namespace.")
         Path(f"/proc/{child}/uid_map").write_text(f"{owner[0]} {shown[0]} 1")
         Path(f"/proc/{child}/gid_map").write_text(f"{owner[1]} {shown[1]} 1")
-        namespace = os.open(f"/proc/{child}/ns/user", os.O_RDONLY)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC), child
+    except BaseException:
+        os.close(go[1])
+        go = (go[0], -1)
+        os.waitpid(child, 0)
+        raise
     finally:
         for descriptor in (*ready, *go):
-            os.close(descriptor)
-        os.waitpid(child, 0)
-    try:
-        yield namespace
-    finally:
-        os.close(namespace)
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def _call(number: int, *arguments: object) -> int:

@@ -11,7 +11,6 @@ is taken with O_NOFOLLOW, and mount points and generated files inside a job's fo
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ __all__ = ["Binding", "Stage"]
 
 STAGE_FOLDERS = ("/run/trainshed-stage", "/var/lib/trainshed-stage", "/mnt/trainshed-stage")
 PRIVATE_FOLDERS = (("tmp", "/tmp"), ("var-tmp", "/var/tmp"), ("cache", "/cache"))
+STAGE_FLAGS, STAGE_OPTIONS = namespace.MS_NOSUID | namespace.MS_NODEV, "mode=0711,size=64m"
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _mounted: dict[str, int] = {}
 _count = 0
@@ -47,15 +47,20 @@ class Stage:
         self.bindings: list[Binding] = []
         self.copied: list[str] = []
         self._next = 0
+        self._helpers: list[int] = []
+        self._users: dict[tuple[int, int], int] = {}
         self._owner = owner_of(spec)
         self._folder = Path()
 
-    def build(self, platform_files: list[GeneratedFile], platform_mounts: list[Mount]) -> None:
+    def build(
+        self, program: tuple[str, bytes], files: list[GeneratedFile], platform_mounts: list[Mount]
+    ) -> None:
         """Bind, mount and write everything; needs `namespace.enter_private_namespace()` first."""
         global _count
         _count += 1
         self._folder = mount_stage(self.spec) / str(_count)
         self._folder.mkdir(mode=0o711)
+        namespace.mount("tmpfs", self._folder, "tmpfs", STAGE_FLAGS, STAGE_OPTIONS)
         taken = {item.target for item in (*self.spec.mounts, *self.spec.overlays)}
         private = [
             Mount(self.spec.run_root / name, target, writable=True)
@@ -68,22 +73,32 @@ class Stage:
             *self.spec.mounts,
             *self.spec.overlays,
         ]
-        for item in sorted(items, key=lambda item: item.target.rstrip("/").count("/")):
+        items.sort(key=lambda item: item.target.count("/"))
+        for item in items:
             check_target(item.target)
             source = self._mount(item) if isinstance(item, OverlayMount) else self._bind(item)
             writable = isinstance(item, OverlayMount) or item.writable
             self._make_mount_point(item.target, source)
             self.bindings.append(Binding(str(source), item.target, writable))
-        for file in (*platform_files, *self.spec.files):
+        self._place(program[0], program[1], 0o644)
+        for file in (*files, *self.spec.files):
             self._write(file)
+        for users in self._users.values():
+            os.close(users)
+        self._users.clear()
 
     def close(self) -> None:
         """Take the mounts away before the runner ends, so that the run folder can be removed."""
-        for binding in reversed(self.bindings):
+        try:
+            namespace.unmount(self._folder)
+        except OSError:
+            pass
+        for helper in self._helpers:
             try:
-                namespace.unmount(binding.source)
-            except OSError:
+                os.waitpid(helper, 0)
+            except ChildProcessError:
                 pass
+        self._helpers.clear()
 
     def _new_leaf(self, is_folder: bool) -> Path:
         leaf = self._folder / str(self._next)
@@ -135,9 +150,12 @@ class Stage:
         if not self._owner:
             return f"/proc/self/fd/{lower}"
         found = os.fstat(lower)
+        owner = found.st_uid, found.st_gid
+        if owner not in self._users:
+            self._users[owner], helper = namespace.open_user_namespace(owner, self._owner)
+            self._helpers.append(helper)
         leaf = self._new_leaf(is_folder=True)
-        with namespace.open_user_namespace((found.st_uid, found.st_gid), self._owner) as users:
-            namespace.bind_with_owner(lower, leaf, users)
+        namespace.bind_with_owner(lower, leaf, self._users[owner])
         return str(leaf)
 
     def _open(self, path: Path, create: bool = False) -> int:
@@ -199,15 +217,18 @@ class Stage:
             except OSError as error:
                 raise refuse(file.path, error) from error
             return
+        self._place(file.path, content, file.mode)
+
+    def _place(self, target: str, content: bytes, mode: int) -> None:
+        """A file of the platform's, which the job can read and not change."""
         leaf = self._new_leaf(is_folder=False)
         leaf.write_bytes(content)
         if self._owner:
             os.chown(leaf, *self._owner)
-        leaf.chmod(file.mode)
-        if cover is not None:
-            self._make_mount_point(file.path, leaf)
-        self.bindings = [item for item in self.bindings if item.target != file.path]
-        self.bindings.append(Binding(str(leaf), file.path, writable=False))
+        leaf.chmod(mode)
+        self._make_mount_point(target, leaf)
+        self.bindings = [item for item in self.bindings if item.target != target]
+        self.bindings.append(Binding(str(leaf), target, writable=False))
 
 
 def owner_of(spec: SandboxSpec) -> tuple[int, int] | None:
@@ -227,8 +248,7 @@ def mount_stage(spec: SandboxSpec) -> Path:
     for place in places:
         try:
             Path(place).mkdir(mode=0o711, parents=True, exist_ok=True)
-            flags = namespace.MS_NOSUID | namespace.MS_NODEV
-            namespace.mount("tmpfs", place, "tmpfs", flags, "mode=0711,size=64m")
+            namespace.mount("tmpfs", place, "tmpfs", STAGE_FLAGS, STAGE_OPTIONS)
         except OSError as error:
             reason = f"{place}: {error.strerror}"
             continue
@@ -295,7 +315,7 @@ def write_new(parent: int, name: str, content: bytes, mode: int, owner: tuple[in
     except FileNotFoundError:
         pass
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-    with open(os.open(name, flags, 0o600, dir_fd=parent), "wb") as file:
+    with os.fdopen(os.open(name, flags, 0o600, dir_fd=parent), "wb") as file:
         file.write(content)
         if owner:
             os.fchown(file.fileno(), *owner)
@@ -323,4 +343,6 @@ def give_tree(descriptor: int, uid: int, gid: int) -> None:
 
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a tree's content, links as links."""
+    import shutil  # rarely needed, and not cheap to load
+
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
