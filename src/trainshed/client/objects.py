@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -225,7 +225,7 @@ class ObjectClient:
         return self._stream(bucket, key, on_bytes, [])
 
     def _stream(
-        self, bucket: str, key: str, on_bytes: OnBytes | None, found: list[ObjectEntry]
+        self, bucket: str, key: str, on_bytes: OnBytes | None, found: MutableSequence[ObjectEntry]
     ) -> Iterator[bytes]:
         """Like `stream`; puts what is known of the object into `found` before its first byte."""
         md5, done, attempt = hashlib.md5(usedforsecurity=False), 0, 0
@@ -253,14 +253,10 @@ class ObjectClient:
 
     def get_file(self, bucket: str, key: str, path: Path, *, on_bytes: OnBytes | None = None) -> ObjectEntry:
         """Bring an object into a local file, which appears whole and checked or not at all."""
-        found: list[ObjectEntry] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
         try:
-            with part.open("xb") as file:
-                for piece in self._stream(bucket, key, on_bytes, found):
-                    file.write(piece)
-            entry = found[0]
+            entry = self._fetch(bucket, key, part, on_bytes)
             if entry.metadata.get("mode") == "755":
                 part.chmod(0o755)
             _set_time(part, entry.metadata.get("mtime", ""))
@@ -268,6 +264,26 @@ class ObjectClient:
         finally:
             part.unlink(missing_ok=True)
         return entry
+
+    def _fetch(self, bucket: str, key: str, part: Path, on_bytes: OnBytes | None) -> ObjectEntry:
+        for _ in range(TRIES):
+            found: list[ObjectEntry] = []
+            with part.open("wb") as file:
+                try:
+                    for piece in self._stream(bucket, key, on_bytes, found):
+                        file.write(piece)
+                    return found[0]
+                except Conflict as error:
+                    # Overwritten in the middle: what we have is a part of something that is gone.
+                    if error.code != "object_changed":
+                        raise
+                    if on_bytes:
+                        on_bytes(-file.tell())
+        raise Conflict(
+            f"The object '{key}' changes faster than it can be read.",
+            hint="Try again.",
+            code="object_changed",
+        )
 
     def delete(self, bucket: str, key: str) -> bool:
         """Remove an object; tells whether there was one."""

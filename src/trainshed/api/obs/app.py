@@ -1,0 +1,65 @@
+"""The object store over HTTP. Our own protocol lives below `/native/v1`; the rest of the URL space is S3's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from trainshed.api.obs import native
+from trainshed.api.obs.exchange import Exchange, Receive, Scope, Send, TransferBroken
+from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.services.platform import Platform
+
+__all__ = ["create_app"]
+
+# Uploads wait for the disk, and those that wait together share one commit.
+_THREADS = 24
+
+_log = logging.getLogger("trainshed.store")
+
+
+def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """The ASGI application of the store process."""
+    executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await _live(receive, send)
+        if scope["type"] == "http":
+            await _serve(platform, Exchange(scope, receive, send, executor))
+        return None
+
+    return app
+
+
+async def _serve(platform: Platform, exchange: Exchange) -> None:
+    try:
+        if exchange.parts == ["healthz"]:
+            await exchange.in_thread(platform.store.buckets, "")
+            await exchange.answer_json({"status": "ok"})
+        elif exchange.parts[:2] == ["native", "v1"]:
+            await native.serve(platform, exchange)
+        else:
+            raise NotFound("There is nothing here.", hint="The object store answers below /native/v1.")
+    except (TransferBroken, asyncio.CancelledError):
+        # The other side is gone, and so is what it had begun.
+        return
+    except TrainshedError as error:
+        await exchange.answer_error(error)
+    except Exception:
+        _log.exception("A request failed: %s /%s", exchange.method, "/".join(exchange.parts))
+        await exchange.answer_error(
+            TrainshedError(
+                "The object store made a mistake.", hint="Its log says more.", code="internal_error"
+            )
+        )
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,184 @@
+"""One HTTP request and its answer, on plain ASGI: parsing, JSON, errors, and bytes that stream both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import Executor
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+from trainshed.model.errors import InvalidInput, NotAuthenticated, TrainshedError, Unavailable
+
+__all__ = ["Exchange", "Receive", "Scope", "Send", "TransferBroken", "UnsatisfiableRange", "parse_range"]
+
+T = TypeVar("T")
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_CHUNK = 1 << 20
+_DRAIN = 8 << 20
+
+
+class TransferBroken(Exception):
+    """The other side hung up: there is nobody to answer."""
+
+
+class UnsatisfiableRange(InvalidInput):
+    """The range lies outside the object."""
+
+    status = 416
+    code = "invalid_range"
+
+
+class Exchange:
+    """A request, and the way to answer it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, executor: Executor) -> None:
+        self._receive = receive
+        self._send = send
+        self._executor = executor
+        self.method: str = scope["method"]
+        path = scope.get("raw_path") or scope["path"].encode()
+        # Split before decoding: an encoded slash belongs to a name.
+        self.parts = [unquote(part) for part in path.decode("latin-1").partition("?")[0].split("/")[1:]]
+        self.headers: dict[str, str] = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        self._query = scope.get("query_string", b"").decode("latin-1")
+        self.has_begun = False
+        self._has_ended = False
+
+    # --- the request ---
+
+    def query(self) -> dict[str, str]:
+        """The parameters behind the `?`."""
+        try:
+            pairs = parse_qsl(self._query, keep_blank_values=True, errors="strict", max_num_fields=32)
+        except ValueError:
+            raise InvalidInput(
+                "The query cannot be read.", hint="Encode it as UTF-8 with percent signs."
+            ) from None
+        return dict(pairs)
+
+    def bearer(self) -> str:
+        """The token that came with the request."""
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise NotAuthenticated(
+                "This needs a token.",
+                hint="Send it as `Authorization: Bearer <token>`.",
+                code="no_credential",
+            )
+        return token.strip()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body in pieces of about a megabyte; a body that breaks off raises."""
+        announced = self.headers.get("content-length")
+        total, held, size = 0, list[bytes](), 0
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise TransferBroken
+            body = message.get("body", b"")
+            if body:
+                held.append(body)
+                size += len(body)
+                total += len(body)
+            if size >= _CHUNK:
+                yield b"".join(held)
+                held, size = [], 0
+            if not message.get("more_body", False):
+                self._has_ended = True
+                break
+        if announced is not None and str(total) != announced:
+            raise TransferBroken
+        if held:
+            yield b"".join(held)
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run what may wait for the disk or the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+    # --- the answer ---
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a short answer."""
+        await self._start(status, {"content-length": str(len(body)), **headers})
+        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
+
+    async def answer_json(self, data: Any, status: int = 200) -> None:
+        """Send JSON."""
+        body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+        await self.answer(status, {"content-type": "application/json"}, body)
+
+    async def answer_error(self, error: TrainshedError) -> None:
+        """Send an error in the form that every surface of the platform uses."""
+        if self.has_begun:
+            # Half of an answer is out: only a broken connection tells the other side that it is not whole.
+            raise error
+        await self._drain()
+        headers = {"content-type": "application/json"}
+        if error.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        await self.answer(error.status, headers, json.dumps({"error": error.to_dict()}).encode())
+
+    async def _drain(self) -> None:
+        """Take a little more of a body that is refused: a client that still sends may not see the answer."""
+        left = _DRAIN if self.method in ("PUT", "POST") and not self._has_ended else 0
+        while left > 0:
+            message = await self._receive()
+            left -= len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
+
+    async def answer_file(self, status: int, headers: Mapping[str, str], file: BinaryIO, length: int) -> None:
+        """Send `length` bytes of a file from where it stands; stops when the other side hangs up."""
+        await self._start(status, {"content-length": str(length), **headers})
+        if length <= _CHUNK:
+            body = await self.in_thread(_read_exactly, file, length)
+            await self._send({"type": "http.response.body", "body": body})
+            return
+        hung_up = asyncio.create_task(self._wait_for_hang_up())
+        try:
+            while length > 0 and not hung_up.done():
+                body = await self.in_thread(_read_exactly, file, min(_CHUNK, length))
+                length -= len(body)
+                await self._send({"type": "http.response.body", "body": body, "more_body": length > 0})
+        finally:
+            hung_up.cancel()
+
+    async def _wait_for_hang_up(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.has_begun = True
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+
+def _read_exactly(file: BinaryIO, length: int) -> bytes:
+    data = file.read(length)
+    if len(data) != length:
+        raise Unavailable("The object's file is shorter than it should be.", code="blob_damaged")
+    return data
+
+
+def parse_range(header: str, size: int) -> tuple[int, int] | None:
+    """The first byte and the length that a Range header asks for; None for the whole object."""
+    unit, _, span = header.partition("=")
+    first, dash, last = span.strip().partition("-")
+    if unit.strip() != "bytes" or not dash or "," in span:
+        return None  # By the standard, a range that is not understood is ignored.
+    if not all(part.isascii() and part.isdigit() for part in (first, last) if part) or not (first or last):
+        return None
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    if start >= size or (first and last and int(last) < int(first)):
+        raise UnsatisfiableRange(f"The object has {size} bytes.", hint="Ask for a range within it.")
+    return start, end - start
