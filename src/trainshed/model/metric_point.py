@@ -23,11 +23,11 @@ class MetricPoint:
 
 
 def value_to_json(value: float) -> float | str:
-    """A value as JSON can hold it: not-a-number and the infinities become "NaN", "Infinity", "-Infinity"."""
+    """A value as JSON can hold it: not-a-number and the infinities become "nan", "inf", "-inf"."""
     if math.isnan(value):
-        return "NaN"
+        return "nan"
     if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+        return "inf" if value > 0 else "-inf"
     return value
 
 
@@ -41,7 +41,7 @@ def read_metric_record(record: Any) -> MetricPoint | None:
     if not isinstance(record, dict) or not isinstance(record.get("name"), str):
         return None
     name, value = record["name"].strip()[:128], record.get("value")
-    if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
+    if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
         return None
     if not name or not name.isprintable() or (not isinstance(value, str) and not is_number(value)):
         return None
