@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trainshed.model.errors import HostUnfit
 from trainshed.model.launch_plan import GeneratedFile
 from trainshed.runner.sandbox.spec import SandboxSpec
 from trainshed.runner.sandbox.stage import Binding
 
-__all__ = ["build_arguments", "render_identity_files"]
+__all__ = ["build_arguments", "find_bubblewrap", "render_identity_files"]
+
+INSTALL = "Debian, Ubuntu: apt install bubblewrap; Fedora, RHEL: dnf install bubblewrap"
 
 # What of the host a job sees beside its own folders. Nothing here may hold a secret: certificates and
 # no keys, library paths and no configuration of services.
@@ -54,6 +57,18 @@ DEVICE_FILES = (
     "/etc/hccn.conf",
     "/etc/nccl.conf",
 )
+
+
+def find_bubblewrap() -> str:
+    """The bubblewrap program of this machine."""
+    for folder in os.environ.get("PATH", "/usr/bin:/bin:/usr/local/bin").split(":"):
+        path = os.path.join(folder, "bwrap")
+        if folder and os.access(path, os.X_OK):
+            return path
+    raise HostUnfit(
+        "bubblewrap is not installed: jobs cannot be walled off from this machine.",
+        hint=f"Install it ({INSTALL}), or start the platform with --allow-unsandboxed.",
+    )
 
 
 def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> list[str]:

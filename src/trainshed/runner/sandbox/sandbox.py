@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.machinery
 import importlib.util
 import json
 import marshal
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,8 +19,7 @@ from typing import Any
 from trainshed.model.attempt import RankExit
 from trainshed.model.errors import HostUnfit
 from trainshed.runner.sandbox import bubblewrap, init, namespace
-from trainshed.runner.sandbox.control_group import ControlGroup
-from trainshed.runner.sandbox.process_tree import choose_processors, count_host_memory_kills, measure_tree
+from trainshed.runner.sandbox.limits import LimitKeeper
 from trainshed.runner.sandbox.relay import Relay
 from trainshed.runner.sandbox.spec import (
     Forward,
@@ -35,9 +32,8 @@ from trainshed.runner.sandbox.spec import (
 )
 from trainshed.runner.sandbox.stage import Stage, owner_of
 
-__all__ = ["Event", "Sandbox", "find_bubblewrap"]
+__all__ = ["Event", "Sandbox"]
 
-DEFAULT_PROCESSES = 4096
 START_SECONDS = 30.0
 # Where init's own file lies inside.
 INIT_PROGRAM = "/run/trainshed/init.pyc"
@@ -54,13 +50,12 @@ class Sandbox:
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
         self.kind = "bubblewrap"
-        self.limits_in_force: tuple[str, ...] = ()
         # How each rank ended, and whether the whole sandbox has.
         self.exits: dict[int, RankExit] = {}
         self.ended = False
         self._program = ""
         self._stage: Stage | None = None
-        self._group: ControlGroup | None = None
+        self._keeper = LimitKeeper(spec.limits)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._errors = -1
@@ -70,10 +65,11 @@ class Sandbox:
         self._ranks: tuple[int, ...] = ()
         self._relay: Relay | None = None
         self._end_asked = False
-        self._watches_memory = False
-        self._ran_out_of_memory = False
-        self._host_kills = 0
-        self._usage = Usage()
+
+    @property
+    def limits_in_force(self) -> tuple[str, ...]:
+        """What is limited and how, for example "memory:cgroup"; known once started."""
+        return self._keeper.in_force
 
     # -- before the job
 
@@ -81,7 +77,7 @@ class Sandbox:
         """Make the mounts that the job will see. Raises HostUnfit where no sandbox is possible, unless the
         spec allows to go without."""
         try:
-            self._program = find_bubblewrap()
+            self._program = bubblewrap.find_bubblewrap()
             namespace.enter_private_namespace()
             stage = Stage(self.spec)
             files = bubblewrap.render_identity_files(self.spec)
@@ -103,8 +99,7 @@ class Sandbox:
     def start(self, processes: list[SandboxProcess]) -> None:
         """Start every rank; what happens to them comes out of `poll`."""
         self._ranks = tuple(process.rank for process in processes)
-        self._host_kills = count_host_memory_kills()
-        affinity, most_processes = self._set_limits()
+        self._keeper.apply()
         logs: list[int] = []
         ours, theirs = socket.socketpair()
         self._control = ours
@@ -114,8 +109,8 @@ class Sandbox:
             plan = {
                 "grace": float(self.spec.limits.grace),
                 "forwards": [forward.port for forward in self._list_forwards()],
-                "affinity": affinity,
-                "processes_limit": most_processes,
+                "affinity": self._keeper.processors,
+                "processes_limit": self._keeper.most_processes,
                 "processes": [
                     {
                         "rank": process.rank,
@@ -140,31 +135,6 @@ class Sandbox:
             theirs.close()
             for log in logs:
                 os.close(log)
-
-    def _set_limits(self) -> tuple[list[int], int]:
-        """Put the limits in force that control groups can, and return what init must do instead."""
-        limits = self.spec.limits
-        group = self._group = ControlGroup()
-        most = limits.processes or DEFAULT_PROCESSES
-        force: list[str] = []
-        affinity: list[int] = []
-        if limits.memory_mb:
-            has_limit = group.limit_memory(limits.memory_mb << 20)
-            self._watches_memory = not has_limit
-            force.append("memory:cgroup" if has_limit else "memory:watch")
-        if group.limit_processes(most):
-            force.append("processes:cgroup")
-            most = 0
-        else:
-            force.append("processes:rlimit")
-        if limits.cpus:
-            if group.limit_cpu(limits.cpus):
-                force.append("cpu:cgroup")
-            else:
-                affinity = choose_processors(limits.cpus, os.getpid())
-                force += ["cpu:affinity"] if affinity else []
-        self.limits_in_force = tuple(force)
-        return affinity, most
 
     def _list_forwards(self) -> tuple[Forward, ...]:
         is_walled = self._stage is not None and self.spec.network == "platform"
@@ -223,7 +193,7 @@ class Sandbox:
         except OSError:
             self._pidfd = -1
         # Init waits for its plan, so nothing of the job runs outside the group.
-        if self._group is not None and self._group.folders and not self._group.add(self._init_pid):
+        if not self._keeper.adopt(self._init_pid):
             raise self._explain_failure("it cannot be moved into its control group")
 
     def _read_pid(self, info: int) -> int:
@@ -305,9 +275,7 @@ class Sandbox:
             self.exits[found.rank] = found
             return [found]
         if event["event"] == "done":
-            self._usage = dataclasses.replace(
-                self._usage, cpu_seconds=max(self._usage.cpu_seconds, event["cpu_seconds"])
-            )
+            self._keeper.add_cpu_seconds(event["cpu_seconds"])
         return []
 
     def _finish(self) -> list[Event]:
@@ -319,7 +287,7 @@ class Sandbox:
             number = int(signal.SIGKILL)
             self.exits[rank] = RankExit(rank, 128 + number, number, time.time(), self._end_asked)
             events.append(self.exits[rank])
-        self.usage()
+        self._keeper.end()
         said = self._read_errors()
         message = ""
         if lost and not self._end_asked:
@@ -336,42 +304,18 @@ class Sandbox:
     def check_limits(self) -> bool:
         """Where no control group limits memory: end the job if it uses too much, and say so with True.
         To be called every second or so."""
-        if not self._watches_memory or self.ended:
+        if self.ended or not self._keeper.is_over_memory():
             return False
-        if self.usage().memory_bytes <= self.spec.limits.memory_mb << 20:
-            return False
-        self._ran_out_of_memory = True
         self.kill()
         return True
 
     def usage(self) -> Usage:
-        """What the job has used so far; the last known values once it has ended."""
-        group = self._group
-        latest = Usage()
-        if group is not None and {"memory", "pids"} <= set(group.folders):
-            latest = group.read_usage()
-        elif self._init_pid and not self.ended:
-            latest = measure_tree(self._init_pid)
-        self._usage = Usage(
-            max(latest.cpu_seconds, self._usage.cpu_seconds),
-            latest.memory_bytes,
-            max(latest.peak_memory_bytes, latest.memory_bytes, self._usage.peak_memory_bytes),
-            latest.processes,
-        )
-        return self._usage
+        """What the job has used so far; CPU time and peak stay known after its end."""
+        return self._keeper.usage()
 
     def out_of_memory(self) -> bool:
         """Whether the kernel, or our own watch, killed a process of the job for want of memory."""
-        if self._ran_out_of_memory:
-            return True
-        if self._group is not None and "memory" in self._group.folders:
-            self._ran_out_of_memory = self._group.count_memory_kills() > 0
-        else:
-            was_killed = any(
-                item.signal == signal.SIGKILL and not item.ended_by_platform for item in self.exits.values()
-            )
-            self._ran_out_of_memory = was_killed and count_host_memory_kills() > self._host_kills
-        return self._ran_out_of_memory
+        return self._keeper.has_run_out_of_memory(self.exits.values())
 
     # -- the end
 
@@ -416,10 +360,7 @@ class Sandbox:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait(10)
-        if self._group is not None:
-            self.out_of_memory()
-            self._group.remove()
-            self._group = None
+        self._keeper.close(self.exits.values())
         if self._relay is not None:
             self._relay.close()
             self._relay = None
@@ -433,18 +374,6 @@ class Sandbox:
         if self._stage is not None:
             self._stage.close()
         self.ended = True
-
-
-def find_bubblewrap() -> str:
-    """The bubblewrap program of this machine."""
-    found = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
-    if found is None:
-        raise HostUnfit(
-            "bubblewrap is not installed: jobs cannot be walled off from this machine.",
-            hint="Install it (Debian, Ubuntu: apt install bubblewrap; Fedora, RHEL: dnf install bubblewrap), "
-            "or start the platform with --allow-unsandboxed.",
-        )
-    return found
 
 
 def compile_init() -> bytes:

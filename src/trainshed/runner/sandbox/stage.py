@@ -61,18 +61,14 @@ class Stage:
         self._folder = mount_stage(self.spec) / str(_count)
         self._folder.mkdir(mode=0o711)
         namespace.mount("tmpfs", self._folder, "tmpfs", STAGE_FLAGS, STAGE_OPTIONS)
-        taken = {item.target for item in (*self.spec.mounts, *self.spec.overlays)}
+        asked: list[Mount | OverlayMount] = [*self.spec.mounts, *self.spec.overlays]
+        taken = {item.target for item in asked}
         private = [
             Mount(self.spec.run_root / name, target, writable=True)
             for name, target in (*PRIVATE_FOLDERS, ("home", self.spec.home))
             if target not in taken
         ]
-        items: list[Mount | OverlayMount] = [
-            *platform_mounts,
-            *private,
-            *self.spec.mounts,
-            *self.spec.overlays,
-        ]
+        items = [*platform_mounts, *private, *asked]
         items.sort(key=lambda item: item.target.count("/"))
         for item in items:
             check_target(item.target)
@@ -93,6 +89,8 @@ class Stage:
             namespace.unmount(self._folder)
         except OSError:
             pass
+        for item in self.spec.overlays:
+            clear_work_folder(item.work)
         for helper in self._helpers:
             try:
                 os.waitpid(helper, 0)
@@ -229,6 +227,16 @@ class Stage:
         self._make_mount_point(target, leaf)
         self.bindings = [item for item in self.bindings if item.target != target]
         self.bindings.append(Binding(str(leaf), target, writable=False))
+
+
+def clear_work_folder(work: Path) -> None:
+    """Remove what the kernel left: folders without any permission, at which a plain removal would fail."""
+    for name in ("work", "index"):
+        try:
+            (work / name).chmod(0o700)
+            (work / name).rmdir()
+        except OSError:
+            pass
 
 
 def owner_of(spec: SandboxSpec) -> tuple[int, int] | None:
