@@ -33,6 +33,9 @@ def find_home(given: str | None) -> Path:
 @click.option("--obs-port", type=int, help="Port of the object store; 0 takes any free one [7481].")
 @click.option("--detach", "-d", is_flag=True, help="Run in the background.")
 @click.option("--rehearse", metavar="KIND:COUNT", help="Declare pretend devices, such as ascend:8.")
+@click.option(
+    "--allow-unsandboxed", is_flag=True, help="Run jobs without a sandbox where this host offers none."
+)
 def up(
     home: str | None,
     host: str | None,
@@ -40,6 +43,7 @@ def up(
     obs_port: int | None,
     detach: bool,
     rehearse: str | None,
+    allow_unsandboxed: bool,
 ) -> None:
     """Start the platform on this machine.
 
@@ -48,7 +52,13 @@ def up(
     """
     from trainshed.daemon.startup import prepare, render_banner, replace_with_supervisor, start_detached
 
-    given = {"host": host, "port": port, "obs_port": obs_port, "rehearse": rehearse}
+    given = {
+        "host": host,
+        "port": port,
+        "obs_port": obs_port,
+        "rehearse": rehearse,
+        "allow_unsandboxed": allow_unsandboxed or None,
+    }
     prepared = prepare(find_home(home), given, os.environ)
     if not detach:
         replace_with_supervisor(prepared)

@@ -22,12 +22,12 @@ from typing import IO
 from trainshed import __version__
 from trainshed.daemon.archive import SMALL_FILES, ArchiveWriter
 from trainshed.daemon.home_folder import load_settings, read_marker
-from trainshed.model.errors import Conflict, HostUnfit, NotFound, Unavailable
+from trainshed.model.errors import Conflict, HostUnfit, NotFound
 from trainshed.model.home import Home
 
 __all__ = ["BackupSummary", "write_backup"]
 
-_MOST_ROUNDS = 100
+_FREE_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,34 @@ def _pin_store(home: Home, pins: Path) -> list[str]:
     index = home.store / "index.sqlite"
     if not index.exists():
         return []
-    for _ in range(_MOST_ROUNDS):
-        (pins / "index.sqlite").unlink(missing_ok=True)
-        _copy_database(index, pins / "index.sqlite")
-        blobs = _list_blobs(pins / "index.sqlite")
-        missing = [
-            blob for blob in blobs if not _pin(home.store / "blobs" / blob[:2] / blob, pins / "blobs" / blob)
-        ]
-        if not missing:
-            return blobs
-    raise Unavailable("The store changes too fast for a backup.", hint="Try again when fewer jobs run.")
+    for _ in range(_FREE_ROUNDS):
+        if not _pin_round(home, pins):
+            return _list_blobs(pins / "index.sqlite")
+    # The store changes all the time. Most blobs are pinned by now: a last short round with writers held back.
+    holder = sqlite3.connect(index, timeout=60, isolation_level=None)
+    try:
+        holder.execute("BEGIN IMMEDIATE")
+        missing = _pin_round(home, pins)
+    finally:
+        holder.close()
+    if missing:
+        raise HostUnfit(
+            f"The store has lost {len(missing)} blob(s), such as {missing[0]}.",
+            hint="Check the disk, and restore the latest backup beside this home to compare.",
+            code="store_damaged",
+        )
+    return _list_blobs(pins / "index.sqlite")
+
+
+def _pin_round(home: Home, pins: Path) -> list[str]:
+    """Copy the index and link what it names; returns the blobs that were gone already."""
+    (pins / "index.sqlite").unlink(missing_ok=True)
+    _copy_database(home.store / "index.sqlite", pins / "index.sqlite")
+    return [
+        blob
+        for blob in _list_blobs(pins / "index.sqlite")
+        if not _pin(home.store / "blobs" / blob[:2] / blob, pins / "blobs" / blob)
+    ]
 
 
 def _list_blobs(index: Path) -> list[str]:

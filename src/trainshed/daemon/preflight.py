@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import sys
 import time
@@ -12,10 +13,10 @@ from trainshed.model.errors import Conflict, HostUnfit, InvalidInput
 from trainshed.model.flavor import parse_rehearsal
 from trainshed.model.settings import Settings
 
-__all__ = ["check_host", "check_settings", "choose_ports", "is_port_free"]
+__all__ = ["SERVER_MODULES", "check_host", "check_sandbox", "check_settings", "choose_ports", "is_port_free"]
 
 # What `trainshed up` imports beside the packages that the command line has anyway.
-_SERVER_MODULES = ("alembic", "argon2", "cryptography", "fastapi", "granian", "jinja2", "sqlalchemy")
+SERVER_MODULES = ("alembic", "argon2", "cryptography", "fastapi", "granian", "jinja2", "sqlalchemy")
 _PORT_WAIT_SECONDS = 3.0
 
 
@@ -27,13 +28,29 @@ def check_host() -> None:
             hint="Command line and Python client work here: `trainshed login URL` connects to a server.",
             code="not_linux",
         )
-    missing = [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]
+    missing = [name for name in SERVER_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise HostUnfit(
             f"The server's packages are not installed: {', '.join(missing)}.",
             hint="pip install 'trainshed[server]'",
             code="missing_packages",
         )
+
+
+def check_sandbox(settings: Settings) -> None:
+    """Refuse a host on which jobs could not be walled off, unless that was allowed."""
+    from trainshed.runner.sandbox.fitness import probe_bubblewrap, probe_user_namespaces
+
+    if settings.allow_unsandboxed:
+        return
+    user = settings.job_uid_base if os.geteuid() == 0 else None
+    for finding in (probe_bubblewrap(), probe_user_namespaces(user)):
+        if not finding.is_well:
+            raise HostUnfit(
+                f"Jobs cannot be walled off from this machine: {finding.name}: {finding.found}.",
+                hint=f"{finding.fix} `trainshed doctor` checks again; --allow-unsandboxed does without.",
+                code="no_sandbox",
+            )
 
 
 def check_settings(settings: Settings) -> None:

@@ -23,7 +23,7 @@ from trainshed.daemon.home_folder import (
     write_atomically,
     write_marker,
 )
-from trainshed.daemon.preflight import check_host, check_settings, choose_ports
+from trainshed.daemon.preflight import check_host, check_sandbox, check_settings, choose_ports
 from trainshed.daemon.supervisor import read_tail
 from trainshed.model.errors import Conflict, NotAuthenticated, Unavailable
 from trainshed.model.home import Home
@@ -73,6 +73,7 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
     read_marker(home)
     settings = load_settings(home, environment, given)
     check_settings(settings)
+    check_sandbox(settings)
     settings = choose_ports(settings)
     home = make_home(path)
     lock = HomeLock.take(home)
