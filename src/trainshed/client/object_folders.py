@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainshed.client.objects import ObjectClient, ObjectEntry
@@ -44,11 +44,9 @@ class FolderReport:
     unchanged: int = 0
     folders: int = 0
     deleted: int = 0
-    skipped: list[tuple[str, str]] | None = None
-
-    def __post_init__(self) -> None:
-        self.skipped = []
-        self._lock = threading.Lock()
+    # Path and reason of what was left out.
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, path: str, size: int, meter: Meter, *, is_unchanged: bool = False) -> None:
         """Count a file."""
@@ -68,7 +66,6 @@ class FolderReport:
     def skip(self, path: str, reason: str) -> None:
         """Write down what was left out."""
         with self._lock:
-            assert self.skipped is not None
             self.skipped.append((path, reason))
 
 
