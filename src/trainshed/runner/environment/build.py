@@ -22,6 +22,7 @@ from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.environment.install_box import ENVIRONMENT_PATH, InstallBox, Log, remove_folder
 from trainshed.runner.environment.interpreter import Interpreter, find_interpreter
 from trainshed.runner.environment.resolution import INSTALL_UID, digest_environment, refuse_secret_index
+from trainshed.runner.shims import SHIMS_PATH
 
 __all__ = ["EnvironmentPaths", "ensure_environment"]
 
@@ -182,6 +183,7 @@ class _Builder:
                 if box.trusted and needs_build(run.output):
                     return run.output
                 raise explain_failure(run.output)
+        self._add_shims(box)
         self._compile(box)
         return ""
 
@@ -198,6 +200,15 @@ class _Builder:
         ]
         # Files that are no Python of this version (templates, old syntax) are no failure.
         box.run(command, lambda data: None, network=False)
+
+    def _add_shims(self, box: InstallBox) -> None:
+        """Put the stand-in packages last on the path, where a package of the environment's own goes first."""
+        program = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+        file = (
+            f"{box.environment_path}/lib/python{box.interpreter.minor}/site-packages/zz-trainshed-shims.pth"
+        )
+        command = [str(box.interpreter.executable), "-I", "-S", "-c", program, file, f"{SHIMS_PATH}\n"]
+        self._run(box, command, network=False)
 
     def _run(self, box: InstallBox, command: list[str], *, network: bool) -> None:
         run = box.run(command, self.log, network=network)

@@ -243,18 +243,9 @@ class InstallBox:
                 arguments += ["--ro-bind", str(path), str(path)]
         for kind, source, target in mounts:
             arguments += [kind, source, target]
-        arguments += [
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--perms",
-            "1777",
-            "--size",
-            str(256 << 20),
-            "--tmpfs",
-            "/tmp",
-        ]
+        arguments += ["--proc", "/proc", "--dev", "/dev"]
+        for folder in ("/dev/shm", "/tmp"):
+            arguments += ["--perms", "1777", "--size", str(256 << 20), "--tmpfs", folder]
         if self.environment:
             # A symbolic link and no mount: hard links from the cache need both in one mount.
             arguments += ["--symlink", f"{_SHED}/{self.environment}", ENVIRONMENT_PATH]
