@@ -12,7 +12,6 @@ from sqlalchemy import Engine as Database
 from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
 from trainshed.engines.engine import Engine
-from trainshed.model.engines import EnginePreset
 from trainshed.model.home import Home
 from trainshed.model.launch_plan import Environment
 from trainshed.model.settings import Settings
@@ -39,7 +38,6 @@ class Control:
     # Variables that tell every process of a job where the platform is.
     platform_variables: Mapping[str, str] = field(default_factory=dict)
     credential_names: tuple[str, ...] = ()
-    presets: Mapping[str, EnginePreset] = field(default_factory=dict)
 
     def tell(
         self, connection: Connection, job: JobRow, message: str, level: str = "info", **more: Any

@@ -14,6 +14,7 @@ def main() -> int:
     """Run the loop until SIGTERM."""
     process = begin("control")
     from trainshed.control.loop import run_loop
+    from trainshed.daemon.control_wiring import build_control
     from trainshed.services.platform import open_platform
 
     stop = threading.Event()
@@ -27,7 +28,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, ask_stop)
     signal.signal(signal.SIGINT, ask_stop)
     process.say_ready()
-    run_loop(platform, stop)
+    run_loop(build_control(platform), stop)
     return 0 if stop.is_set() else 1
 
 

@@ -101,6 +101,9 @@ class NodeRun:
             self._log.write,
             on_build=lambda: self._reporter.enter("installing", "building the environment"),
             uid=self._site.uid,
+            install_uid=self._site.install_uid,
+            sandboxed=not self._site.allow_unsandboxed,
+            should_stop=lambda: self._terminated or self._folder.stop.exists(),
         )
 
     def _train(self, folders: StagedFolders, environment: EnvironmentPaths) -> Ending:

@@ -30,6 +30,8 @@ class Site:
     doorbell: str = ""
     # Set where the runner is root: the unprivileged user id of the job's workspace.
     uid: int | None = None
+    # Where the runner is root: the user id as which packages are installed.
+    install_uid: int = 199999
     allow_unsandboxed: bool = False
     log_segment_bytes: int = 16 * 1024 * 1024
 

@@ -104,10 +104,11 @@ class LocalEngine:
         # more, never as lost.
         alive = is_alive(folder.lock)
         report = _read_report(folder)
+        if report is not None and report.ending is not None:
+            # The final report is the last thing that a runner writes: its processes are gone by then.
+            return NodeObservation(index, "ended", report)
         if alive:
             return NodeObservation(index, "alive", report)
-        if report is not None and report.ending is not None:
-            return NodeObservation(index, "ended", report)
         return NodeObservation(index, "lost" if folder.launch.exists() else "absent", report)
 
     def _folders(self, job_id: str, attempt: int) -> list[RunFolder]:

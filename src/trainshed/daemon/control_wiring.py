@@ -1,0 +1,104 @@
+"""Puts the control loop's surroundings together from the services that own them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from trainshed.control.context import Control
+from trainshed.db.engine import read
+from trainshed.db.jobs import JobRow
+from trainshed.db.workspaces import workspace_by_id
+from trainshed.engines.local.engine import LocalEngine
+from trainshed.model.engines import find_engine
+from trainshed.model.flavor import Node
+from trainshed.model.launch_plan import Environment
+from trainshed.runner.environment.resolution import resolve
+from trainshed.runner.inventory import describe_node
+from trainshed.runner.site import PlatformPort, Site
+from trainshed.services.job_credentials import (
+    create_job_credentials,
+    load_job_secrets,
+    revoke_job_credentials,
+)
+from trainshed.services.platform import Platform
+
+__all__ = ["CREDENTIAL_NAMES", "build_control", "platform_variables"]
+
+# The variables that carry a job's temporary credentials.
+CREDENTIAL_NAMES = ("TRAINSHED_TOKEN", "TRAINSHED_ACCESS_KEY", "TRAINSHED_SECRET_KEY")
+
+
+def build_control(platform: Platform) -> Control:
+    """The control loop's surroundings on this machine."""
+
+    def inventory() -> list[Node]:
+        return [describe_node(rehearse=platform.settings.rehearse)]
+
+    def open_secrets(job: JobRow) -> dict[str, str]:
+        credentials = create_job_credentials(platform, job.id)
+        values = (credentials.token, credentials.access_key, credentials.secret_key)
+        return {**load_job_secrets(platform, job.id), **dict(zip(CREDENTIAL_NAMES, values, strict=True))}
+
+    def resolve_environment(engine: str, requirements: str | None, job: JobRow) -> Environment:
+        return resolve(
+            find_engine(engine, platform.settings.engines),
+            requirements,
+            folder=platform.home.environments,
+            uid=_uid_of(platform, job.workspace_id),
+            install_uid=platform.settings.install_uid,
+            allow_index=platform.settings.requirements_may_name_index,
+            sandboxed=not platform.settings.allow_unsandboxed,
+        )
+
+    return Control(
+        home=platform.home,
+        settings=platform.settings,
+        database=platform.engine,
+        store=platform.store,
+        engines={
+            "local": LocalEngine(platform.home, inventory, lambda workspace: _site(platform, workspace))
+        },
+        clock=platform.clock,
+        resolve=resolve_environment,
+        open_secrets=open_secrets,
+        revoke_credentials=lambda job_id: revoke_job_credentials(platform, job_id),
+        platform_variables=platform_variables(platform),
+        credential_names=CREDENTIAL_NAMES,
+    )
+
+
+def platform_variables(platform: Platform) -> dict[str, str]:
+    """Where a job finds the platform: with network `platform` under the same ports on its own loopback."""
+    settings = platform.settings
+    return {
+        "TRAINSHED_URL": f"http://127.0.0.1:{settings.port}",
+        "TRAINSHED_OBS_URL": f"http://127.0.0.1:{settings.obs_port}",
+    }
+
+
+def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
+    settings = platform.settings
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)
+    site = Site(
+        store_url=f"file://{quote(str(platform.home.store.absolute()))}",
+        environments=str(platform.home.environments),
+        ports=(PlatformPort(settings.port, host), PlatformPort(settings.obs_port, host)),
+        doorbell=str(platform.home.doorbell),
+        uid=_uid_of(platform, workspace_id),
+        install_uid=settings.install_uid,
+        allow_unsandboxed=settings.allow_unsandboxed,
+        log_segment_bytes=settings.log_segment_mb << 20,
+    )
+    return asdict(site)
+
+
+def _uid_of(platform: Platform, workspace_id: str) -> int | None:
+    """The user id of a workspace's jobs, where the platform runs as root."""
+    if os.geteuid() != 0:
+        return None
+    with read(platform.engine) as connection:
+        workspace = workspace_by_id(connection, workspace_id)
+    return platform.settings.job_uid_base + (workspace.number if workspace else 0)
