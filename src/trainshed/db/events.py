@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select
 from trainshed.db import tables
 from trainshed.db.row import from_row
 
-__all__ = ["EventRow", "add_event", "events_of"]
+__all__ = ["EventRow", "add_event", "events_of", "latest_event"]
 
 # A message is a sentence or a few; what a user's tool prints belongs into the log.
 _LONGEST_MESSAGE = 8000
@@ -47,3 +47,11 @@ def events_of(connection: Connection, job_id: str, limit: int = 1000, after_id: 
     events = tables.events
     query = select(events).where(events.c.job_id == job_id, events.c.id > after_id)
     return [from_row(EventRow, row) for row in connection.execute(query.order_by(events.c.id).limit(limit))]
+
+
+def latest_event(connection: Connection, job_id: str) -> EventRow | None:
+    """The last event of a job."""
+    events = tables.events
+    query = select(events).where(events.c.job_id == job_id).order_by(events.c.id.desc()).limit(1)
+    row = connection.execute(query).first()
+    return None if row is None else from_row(EventRow, row)

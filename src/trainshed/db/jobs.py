@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Select, and_, delete, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
@@ -20,8 +20,10 @@ __all__ = [
     "active_jobs",
     "change_job",
     "count_jobs",
+    "deleted_jobs",
     "ended_jobs",
     "find_job",
+    "forget_job",
     "insert_job",
     "job_by_id",
     "jobs_of_code",
@@ -178,6 +180,18 @@ def names_starting_with(connection: Connection, workspace_id: str, prefix: str) 
         func.substr(jobs.c.name, 1, len(prefix)) == prefix,
     )
     return set(connection.execute(query).scalars())
+
+
+def deleted_jobs(connection: Connection, limit: int) -> list[JobRow]:
+    """Jobs that were deleted and whose data has not been removed yet."""
+    jobs = tables.jobs
+    return _many(connection, select(jobs).where(jobs.c.deleted_at.is_not(None)).limit(limit))
+
+
+def forget_job(connection: Connection, job_id: str) -> None:
+    """Remove a deleted job's row with all that hangs on it: attempts, events, secrets, credentials."""
+    jobs = tables.jobs
+    connection.execute(delete(jobs).where(jobs.c.id == job_id, jobs.c.deleted_at.is_not(None)))
 
 
 def change_job(connection: Connection, row: JobRow, **changes: Any) -> JobRow | None:

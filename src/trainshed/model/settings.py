@@ -37,6 +37,7 @@ class Settings:
         200000, "Started as root, the jobs of workspace n run as the user id of this number plus n."
     )
     log_segment_mb: int = _setting(16, "Size at which a piece of a log moves from the spool to the store.")
+    code_limit_mb: int = _setting(2048, "Size that the code folder of a job may have, all files together.")
     token_days: int = _setting(90, "Days after which a token of a user expires.")
     keep_run_folders_hours: int = _setting(
         24, "Hours after which an ended attempt's working folders are removed."

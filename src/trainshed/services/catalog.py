@@ -1,4 +1,4 @@
-"""What the platform offers to jobs: flavors, engines and machines."""
+"""What the platform offers: flavors, engines and machines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from trainshed.db.engine import read
 from trainshed.db.nodes import all_nodes
-from trainshed.model import engines
 from trainshed.model.engines import EnginePreset
+from trainshed.model.engines import list_engines as preset_engines
 from trainshed.model.flavor import Node, preset_flavors
 from trainshed.services.access import require
 from trainshed.services.identity import Caller
@@ -18,7 +18,7 @@ __all__ = ["FlavorView", "list_engines", "list_flavors", "list_nodes"]
 
 @dataclass(frozen=True)
 class FlavorView:
-    """What one node of a job can get, also in words."""
+    """What a node of a job can get."""
 
     name: str
     kind: str
@@ -28,24 +28,22 @@ class FlavorView:
     description: str
 
 
-def list_nodes(platform: Platform, caller: Caller) -> list[Node]:
-    """The machines that run jobs, as they last reported."""
+def list_flavors(platform: Platform, caller: Caller) -> list[FlavorView]:
+    """The flavors that a job can name, smallest first."""
     require(caller, "node.read")
     with read(platform.engine) as connection:
-        return all_nodes(connection)
-
-
-def list_flavors(platform: Platform, caller: Caller) -> list[FlavorView]:
-    """The flavors that the machines can serve, smallest first."""
-    return [
-        FlavorView(
-            flavor.name, flavor.kind, flavor.devices, flavor.cpus, flavor.memory_mb, flavor.describe()
-        )
-        for flavor in preset_flavors(list_nodes(platform, caller))
-    ]
+        flavors = preset_flavors(all_nodes(connection))
+    return [FlavorView(f.name, f.kind, f.devices, f.cpus, f.memory_mb, f.describe()) for f in flavors]
 
 
 def list_engines(platform: Platform, caller: Caller) -> list[EnginePreset]:
-    """The preset environments, by name."""
+    """The preset environments that a job can name."""
     require(caller, "node.read")
-    return engines.list_engines()
+    return preset_engines(platform.settings.engines)
+
+
+def list_nodes(platform: Platform, caller: Caller) -> list[Node]:
+    """The machines that run jobs."""
+    require(caller, "node.read")
+    with read(platform.engine) as connection:
+        return all_nodes(connection)

@@ -6,7 +6,7 @@ import re
 import secrets
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
@@ -40,8 +40,12 @@ class TokenView:
 class NewToken:
     """A token that was just made: the only moment at which it can be seen."""
 
-    token: str
-    view: TokenView
+    id: str
+    name: str
+    token: str = field(repr=False)
+    scopes: list[str]
+    created_at: float
+    expires_at: float | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def issue_token(
         expires_at=None if seconds is None else now + seconds,
     )
     db.insert_token(connection, row)
-    return NewToken(token, _view(row))
+    return NewToken(row.id, name, token, scopes, now, row.expires_at)
 
 
 def list_tokens(platform: Platform, caller: Caller) -> list[TokenView]:

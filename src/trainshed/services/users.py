@@ -41,7 +41,7 @@ class UserView:
     name: str
     is_admin: bool
     created_at: float
-    disabled: bool
+    disabled_at: float | None
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,4 @@ def _keep_one_admin(connection: Connection, user: UserRow) -> None:
 
 
 def _view(row: UserRow) -> UserView:
-    return UserView(row.id, row.name, row.is_admin, row.created_at, row.disabled_at is not None)
+    return UserView(row.id, row.name, row.is_admin, row.created_at, row.disabled_at)

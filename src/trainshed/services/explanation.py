@@ -1,0 +1,151 @@
+"""Why a job waits, what it does, or how it ended, and the next step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from trainshed.control.queue_view import QueueView, load_queue
+from trainshed.db.attempts import attempts_of
+from trainshed.db.engine import read
+from trainshed.db.events import latest_event
+from trainshed.db.jobs import JobRow, find_job
+from trainshed.model.launch_plan import to_json
+from trainshed.model.phase import Phase
+from trainshed.model.queue import Wait, plan_queue
+from trainshed.services.access import require
+from trainshed.services.identity import Caller
+from trainshed.services.job_view import TextMask
+from trainshed.services.platform import Platform
+
+__all__ = ["Explanation", "explain_job", "explain_wait"]
+
+_STRANGER = "a job of another workspace"
+_CAUSES = {
+    "user": "the job's own code",
+    "limit": "a limit that the job set",
+    "stop": "a stop that was asked for",
+    "platform": "the platform, not the job",
+    "node": "the machine, not the job",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What can be said about a job: one sentence, facts, the next step, and the same as data."""
+
+    summary: str
+    phase: str
+    detail: str = ""
+    facts: list[str] = field(default_factory=list)
+    hint: str = ""
+    answer: dict[str, Any] = field(default_factory=dict)
+
+
+def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
+    """Why the job waits, what it does now, or how it ended."""
+    require(caller, "job.read")
+    with read(platform.engine) as connection:
+        job = find_job(connection, caller.workspace_id, ref)
+        require(caller, "job.read", job)
+        wait = explain_wait(connection, job, platform.clock())
+        attempts = attempts_of(connection, job.id)
+        event = latest_event(connection, job.id)
+    mask = TextMask(platform, job.id)
+    if job.phase is Phase.PENDING:
+        return _waiting(job, wait, platform.clock())
+    if job.phase.is_terminal:
+        return _ended(job, mask, len(attempts))
+    facts = []
+    if attempts:
+        places = sorted({str(place.get("node", "")) for place in attempts[-1].placements})
+        facts.append(f"Attempt {attempts[-1].attempt} on {', '.join(places)}.")
+    if job.stop_requested:
+        facts.append(f"A stop was asked for: {job.stop_reason}")
+    if event is not None:
+        facts.append(f"Last event: {mask.text(event.message)}")
+    summary = f"'{job.name}' is {job.phase}" + (f" ({job.detail})." if job.detail else ".")
+    hint = ""
+    if job.phase is Phase.ABNORMAL:
+        hint = "The machine cannot be reached at the moment; the platform keeps looking."
+    return Explanation(summary, job.phase.value, job.detail, facts, hint, {"attempt": job.attempt})
+
+
+def explain_wait(connection: Connection, job: JobRow, now: float) -> Wait | None:
+    """Why a job waits, by the same policy that will start it; None when it does not wait.
+
+    Names of other workspaces' jobs are not told.
+    """
+    if job.phase is not Phase.PENDING:
+        return None
+    queue = _anonymous(load_queue(connection), job.workspace_id)
+    plan = plan_queue(queue.waiting, queue.held, queue.nodes, now)
+    for wait in plan.waits:
+        if wait.job_id == job.id:
+            return wait
+    return Wait(job.id, "Its turn has come; it starts at once.")
+
+
+def _anonymous(queue: QueueView, workspace_id: str) -> QueueView:
+    def is_own(job_id: str) -> bool:
+        return queue.jobs[job_id].workspace_id == workspace_id
+
+    return replace(
+        queue,
+        waiting=tuple(
+            request if is_own(request.job_id) else replace(request, name=_STRANGER)
+            for request in queue.waiting
+        ),
+        held=tuple(held if is_own(held.job_id) else replace(held, name=_STRANGER) for held in queue.held),
+    )
+
+
+def _waiting(job: JobRow, wait: Wait | None, now: float) -> Explanation:
+    wait = wait or Wait(job.id, "Its turn has come; it starts at once.")
+    facts = []
+    if wait.position:
+        facts.append(f"Position {wait.position} in the queue.")
+    if wait.ahead:
+        facts.append("Ahead of it: " + ", ".join(wait.ahead) + ".")
+    since = job.queued_at or job.created_at
+    facts.append(f"Waiting for {_duration(now - since)}.")
+    if wait.starts_by is not None:
+        facts.append(
+            f"Starts at the latest in {_duration(wait.starts_by - now)}, when jobs with a time limit end."
+        )
+    elif not wait.impossible and wait.position:
+        facts.append("No forecast: the jobs that hold what it needs have no time limit.")
+    return Explanation(
+        f"'{job.name}' waits: {wait.reason}", job.phase.value, job.detail, facts, wait.hint, to_json(wait)
+    )
+
+
+def _ended(job: JobRow, mask: TextMask, attempts: int) -> Explanation:
+    ending: dict[str, Any] = mask.data(job.ending or {})
+    message = ending.get("message", "")
+    summary = f"'{job.name}' is {job.phase}" + (f": {message}" if message else ".")
+    facts = []
+    cause = _CAUSES.get(str(ending.get("cause", "")))
+    if cause and job.phase is Phase.FAILED:
+        facts.append(f"Cause: {cause}.")
+    if ending.get("rank", -1) >= 0:
+        facts.append(f"First to fail: rank {ending['rank']}.")
+    if ending.get("line"):
+        facts.append(f"Its log says: {ending['line']}")
+    if attempts > 1:
+        facts.append(f"It was started {attempts} times.")
+    if job.started_at is not None and job.ended_at is not None:
+        facts.append(f"It ran for {_duration(job.ended_at - job.started_at)}.")
+    return Explanation(summary, job.phase.value, job.detail, facts, str(ending.get("hint", "")), ending)
+
+
+def _duration(seconds: float) -> str:
+    seconds = max(0, round(seconds))
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    return time.strftime("%H h %M min", time.gmtime(seconds)) if seconds < 86400 else f"{seconds // 86400} d"
