@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from trainshed.db import tables
 from trainshed.db.engine import read
@@ -14,7 +14,7 @@ from trainshed.db.nodes import all_nodes
 from trainshed.model.phase import Phase
 from trainshed.services.platform import Platform
 
-__all__ = ["Statistics", "read_statistics"]
+__all__ = ["Statistics", "check_database", "read_statistics"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,9 @@ def read_statistics(platform: Platform) -> Statistics:
         cpus_held=cpus_held,
         nodes=dict(Counter(node.state for node in nodes)),
     )
+
+
+def check_database(platform: Platform) -> None:
+    """Raise Unavailable if the database does not answer."""
+    with read(platform.engine) as connection:
+        connection.execute(text("SELECT 1"))

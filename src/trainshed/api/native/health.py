@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from sqlalchemy import text
 
 from trainshed import __version__
 from trainshed.api.authentication import PlatformOf, authenticate
 from trainshed.api.native.exposition import CONTENT_TYPE, sample
 from trainshed.api.native.models import Model
-from trainshed.db.engine import read
 from trainshed.model.errors import TrainshedError
 from trainshed.model.phase import Phase
-from trainshed.services.statistics import Statistics, read_statistics
+from trainshed.services.statistics import Statistics, check_database, read_statistics
 
 __all__ = ["router"]
 
@@ -34,8 +32,7 @@ class Health(Model):
 def healthz(platform: PlatformOf) -> JSONResponse:
     """200 if the API and its database answer, else 503. Needs no credential."""
     try:
-        with read(platform.engine) as connection:
-            connection.execute(text("SELECT 1"))
+        check_database(platform)
     except TrainshedError as fault:
         return JSONResponse({"status": fault.message, "version": __version__}, status_code=503)
     return JSONResponse({"status": "ok", "version": __version__})

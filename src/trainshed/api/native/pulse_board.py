@@ -1,4 +1,7 @@
-"""Wakes followers when their job changes: one small query for all watched jobs, however many follow."""
+"""Wakes followers when there may be something new: one small query and a stat per file for all of them.
+
+A follower costs no thread and no query of its own while nothing happens, so that hundreds can follow at once.
+"""
 
 from __future__ import annotations
 
@@ -12,73 +15,88 @@ import anyio.to_thread
 
 from trainshed.services.pulse import Pulse
 
-__all__ = ["PulseBoard", "Watch"]
+__all__ = ["Follower", "PulseBoard"]
 
 _log = logging.getLogger("trainshed.api")
 _INTERVAL_SECONDS = 0.15
+_PAUSE_AFTER_FAULT_SECONDS = 2.0
+
+Probe = Callable[[], object]
 
 
-class Watch:
-    """One job under watch, shared by all who follow it."""
+class Follower:
+    """One who follows a job, or a file of it."""
 
-    def __init__(self) -> None:
-        self.followers = 0
+    def __init__(self, job_id: str, probe: Probe | None) -> None:
+        self.job_id = job_id
+        self._probe = probe
         self.pulse: Pulse | None = None
-        self._changed = asyncio.Event()
+        self._state: object = None
+        self._news = asyncio.Event()
 
-    def update(self, pulse: Pulse | None) -> None:
-        """Take in what the database says now, and wake everyone if it is news."""
-        if pulse != self.pulse:
-            self.pulse = pulse
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+    def look(self) -> object:
+        """What the probe sees now. Runs in a thread."""
+        return self._probe() if self._probe is not None else None
 
-    async def wait_for_change(self, seconds: float) -> bool:
-        """Wait until the job changed, at most so long; whether it did."""
+    def tell(self, pulse: Pulse | None, state: object) -> None:
+        """Take in what was seen, and wake up if it is news."""
+        if (pulse, state) != (self.pulse, self._state):
+            self.pulse, self._state = pulse, state
+            self._news.set()
+
+    def clear(self) -> None:
+        """What follows is news; call it before looking for oneself, so that nothing falls between."""
+        self._news.clear()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for news, at most so long; whether there is any."""
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            await asyncio.wait_for(self._news.wait(), seconds)
         except TimeoutError:
             return False
         return True
 
 
 class PulseBoard:
-    """All watched jobs of this process."""
+    """All followers of this process."""
 
     def __init__(self, read: Callable[[Collection[str]], dict[str, Pulse]]) -> None:
         self._read = read
-        self._watches: dict[str, Watch] = {}
+        self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def followers(self) -> int:
-        """How many follow a job at the moment."""
-        return sum(watch.followers for watch in self._watches.values())
+        """How many follow something at the moment."""
+        return len(self._followers)
 
     @asynccontextmanager
-    async def watch(self, job_id: str) -> AsyncIterator[Watch]:
-        """Watch a job as long as the block runs."""
-        watch = self._watches.setdefault(job_id, Watch())
-        watch.followers += 1
+    async def follow(self, job_id: str, probe: Probe | None = None) -> AsyncIterator[Follower]:
+        """Follow a job as long as the block runs; the probe's answer is compared as well."""
+        follower = Follower(job_id, probe)
+        self._followers.add(follower)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll())
         try:
-            yield watch
+            yield follower
         finally:
-            watch.followers -= 1
-            if watch.followers == 0:
-                self._watches.pop(job_id, None)
+            self._followers.discard(follower)
 
     async def _poll(self) -> None:
         limiter = anyio.CapacityLimiter(1)
-        while self._watches:
+        while self._followers:
+            followers = list(self._followers)
             try:
-                pulses = await anyio.to_thread.run_sync(self._read, list(self._watches), limiter=limiter)
+                pulses, states = await anyio.to_thread.run_sync(self._look, followers, limiter=limiter)
             except Exception:
                 # The database is busy or away: followers stay, and hear again when it is back.
-                _log.exception("reading the pulse of watched jobs failed")
-                await asyncio.sleep(2.0)
+                _log.exception("reading the pulse of followed jobs failed")
+                await asyncio.sleep(_PAUSE_AFTER_FAULT_SECONDS)
                 continue
-            for job_id, watch in list(self._watches.items()):
-                watch.update(pulses.get(job_id, watch.pulse))
+            for follower, state in zip(followers, states, strict=True):
+                follower.tell(pulses.get(follower.job_id), state)
             await asyncio.sleep(_INTERVAL_SECONDS)
+
+    def _look(self, followers: list[Follower]) -> tuple[dict[str, Pulse], list[object]]:
+        states = [follower.look() for follower in followers]
+        return self._read({follower.job_id for follower in followers}), states
