@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trainshed.model.errors import InvalidInput, TrainshedError
 from trainshed.model.launch_plan import Environment
-from trainshed.runner.environment.failure import explain_failure, needs_build
+from trainshed.runner.environment.failure import HeldErrors, explain_failure, needs_build
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.environment.install_box import ENVIRONMENT_PATH, InstallBox, Log, remove_folder
 from trainshed.runner.environment.interpreter import Interpreter, find_interpreter
@@ -174,21 +174,23 @@ class _Builder:
             request.parent.mkdir(parents=True, exist_ok=True)
             request.write_text("".join(f"{package}\n" for package in packages), "utf-8")
             request.chmod(0o644)
+            held = HeldErrors(self.log)
             try:
                 options = ["--no-index"] if box.index.no_index else []
-                run = box.run([*install, *options, "--requirement", box.inside(request)], self.log)
+                run = box.run([*install, *options, "--requirement", box.inside(request)], held)
             finally:
                 request.unlink(missing_ok=True)
             if run.code != 0:
                 if box.trusted and needs_build(run.output):
                     return run.output
+                held.release()
                 raise explain_failure(run.output)
         self._add_shims(box)
         self._compile(box)
         return ""
 
     def _compile(self, box: InstallBox) -> None:
-        """Byte code once for all jobs. -S: no start-up hook of a package runs. pip itself is rarely started."""
+        """Byte code once for all jobs. -S: no start-up hook of a package runs. pip and tests are rarely started."""
         library = f"{box.environment_path}/lib/python{box.interpreter.minor}/site-packages"
         command = [str(box.interpreter.executable), "-I", "-S", "-m", "compileall", "-q"]
         command += [

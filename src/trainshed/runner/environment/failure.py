@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable
 
-__all__ = ["EnvironmentFailed", "explain_failure", "needs_build"]
+__all__ = ["EnvironmentFailed", "HeldErrors", "explain_failure", "needs_build"]
 
 _LONGEST = 300
 _UNREACHABLE = (
@@ -29,6 +30,29 @@ class EnvironmentFailed(InvalidInput):
         super().__init__(message, hint=hint, where="requirements")
         self.package = package
         self.output = output
+
+
+class HeldErrors:
+    """Passes a log on as it comes, but holds back what follows an error until its weight is known.
+
+    A first try with wheels alone may fail and a second one succeed: its error would only mislead.
+    """
+
+    def __init__(self, log: Callable[[bytes], None]) -> None:
+        self._log = log
+        self._held: list[bytes] = []
+
+    def __call__(self, line: bytes) -> None:
+        if self._held or line.startswith(b"error:"):
+            self._held.append(line)
+        else:
+            self._log(line)
+
+    def release(self) -> None:
+        """The error was one: let the lines go."""
+        for line in self._held:
+            self._log(line)
+        self._held = []
 
 
 def needs_build(output: str) -> bool:
@@ -77,7 +101,7 @@ def explain_failure(output: str) -> TrainshedError:
 def _failed(package: str, reason: str, output: str) -> EnvironmentFailed:
     package = package.strip("`,.;")
     return EnvironmentFailed(
-        _shorten(f"The package {package} {reason}"),
+        _shorten(f"The package {package} {reason}").rstrip(".") + ".",
         hint="Correct the requirement file or the engine; the whole output is in the job's log.",
         package=re.split(r"[\s=<>!~@\[]", package, maxsplit=1)[0],
         output=output,

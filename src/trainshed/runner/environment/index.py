@@ -93,6 +93,22 @@ class PackageIndex:
             variables |= {"HTTPS_PROXY": proxy, "HTTP_PROXY": proxy, "ALL_PROXY": proxy}
         return variables
 
+    def pip_variables(self) -> dict[str, str]:
+        """The same settings as variables for the pip of a job: indexes on the network and without passwords."""
+        if self.secrets:
+            return {}
+        variables = {}
+        if self.index_url.startswith("http"):
+            variables["PIP_INDEX_URL"] = self.index_url
+        extra = [url for url in self.extra_index_urls if url.startswith("http")]
+        if extra:
+            variables["PIP_EXTRA_INDEX_URL"] = " ".join(extra)
+        if self.trusted_hosts:
+            variables["PIP_TRUSTED_HOST"] = " ".join(self.trusted_hosts)
+        if self.proxy:
+            variables["PIP_PROXY"] = self.proxy
+        return variables
+
     def mask(self, text: str) -> str:
         """The text without the passwords of the indexes."""
         for secret in self.secrets:

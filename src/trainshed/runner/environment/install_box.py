@@ -40,9 +40,11 @@ _RESOLVER_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
 
 # Runs inside, before anything else: gives up root, and listens on loopback for the proxy outside.
 _INSIDE = """
-import os, sys
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 uid, port, path, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 if uid:
+    resource.setrlimit(resource.RLIMIT_NPROC, (8192, 8192))
     os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
 os.umask(0o022)
 if port:

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainshed.model.engines import EnginePreset
 from trainshed.model.errors import TrainshedError
 from trainshed.model.launch_plan import Environment
-from trainshed.runner.environment.failure import EnvironmentFailed, explain_failure, needs_build
+from trainshed.runner.environment.failure import EnvironmentFailed, HeldErrors, explain_failure, needs_build
 from trainshed.runner.environment.index import PackageIndex, read_pip_settings
 from trainshed.runner.environment.install_box import InstallBox, Log, remove_folder
 from trainshed.runner.environment.interpreter import Interpreter, find_interpreter, find_uv
@@ -111,10 +111,12 @@ def _compile(box: InstallBox, wanted: CheckedRequirements, untrusted_uid: int, l
     """First with wheels alone, which runs no code of a package; then, if need be, with building."""
     output = ""
     if not wanted.leaves_index:
-        code, output, packages = _run_compile(box, wanted.text, log)
+        held = HeldErrors(log)
+        code, output, packages = _run_compile(box, wanted.text, held)
         if code == 0:
             return packages
         if not needs_build(output):
+            held.release()
             raise explain_failure(output)
     refuse_secret_index(box.index, output)
     private = box.shed / "private" / f"resolve.{os.getpid()}.{secrets.token_hex(4)}"
