@@ -234,6 +234,10 @@ class InstallBox:
             arguments += ["--unshare-user", "--cap-drop", "ALL"]
         if not shared_network:
             arguments.append("--unshare-net")
+        # First, because packages may lie below /tmp on the host.
+        arguments += ["--proc", "/proc", "--dev", "/dev"]
+        for folder in ("/dev/shm", "/tmp"):
+            arguments += ["--perms", "1777", "--size", str(256 << 20), "--tmpfs", folder]
         # Parents of mounts would be made for root only, and the run is not root.
         targets = ["/opt", _SHED, *(target for _, _, target in mounts)]
         for folder in _parents(targets):
@@ -245,9 +249,6 @@ class InstallBox:
                 arguments += ["--ro-bind", str(path), str(path)]
         for kind, source, target in mounts:
             arguments += [kind, source, target]
-        arguments += ["--proc", "/proc", "--dev", "/dev"]
-        for folder in ("/dev/shm", "/tmp"):
-            arguments += ["--perms", "1777", "--size", str(256 << 20), "--tmpfs", folder]
         if self.environment:
             # A symbolic link and no mount: hard links from the cache need both in one mount.
             arguments += ["--symlink", f"{_SHED}/{self.environment}", ENVIRONMENT_PATH]
@@ -317,7 +318,9 @@ def _parents(targets: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
     for target in targets:
         for parent in reversed(Path(target).parents):
-            if str(parent) not in ("/", "/usr", "/proc", "/dev") and not str(parent).startswith("/usr/"):
+            if str(parent) not in ("/", "/usr", "/proc", "/dev", "/tmp") and not str(parent).startswith(
+                "/usr/"
+            ):
                 found[str(parent)] = None
     found["/opt"] = None
     return list(found)
