@@ -1,0 +1,194 @@
+"""Logs of jobs: byte for byte, from any offset, until an end that says why it is the end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trainshed.db.attempts import AttemptRow, attempt_of
+from trainshed.db.engine import read
+from trainshed.db.jobs import JobRow, find_job
+from trainshed.model.errors import InvalidInput, NotFound
+from trainshed.model.phase import Phase
+from trainshed.services.access import require
+from trainshed.services.identity import Caller
+from trainshed.services.job_credentials import masked_values
+from trainshed.services.job_view import TextMask
+from trainshed.services.log_mask import LogMask
+from trainshed.services.log_source import LogSource
+from trainshed.services.platform import Platform
+
+__all__ = ["LogChunk", "LogStreamView", "log_streams", "read_log"]
+
+_LARGEST_CHUNK = 4 << 20
+_STREAM = re.compile(r"(?:node-(\d{1,5})/)?(?:(platform)|rank-(\d{1,6}))")
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """A piece of a log. `ended`: nothing will follow behind `next_offset`, and `reason` says why."""
+
+    data: bytes
+    offset: int
+    next_offset: int
+    size: int
+    ended: bool
+    reason: str
+    # Which start of the job the log is of; 0 when the job has not started yet.
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class LogStreamView:
+    """One log of an attempt: `rank-0`, `platform`, `node-1/platform`."""
+
+    stream: str
+    attempt: int
+    size: int
+    ended: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a stream lies: its node, and its name there."""
+
+    node_index: int
+    name: str
+
+
+def log_streams(
+    platform: Platform, caller: Caller, ref: str, attempt: int | None = None
+) -> list[LogStreamView]:
+    """All logs of an attempt (the latest one if none is named), ranks first."""
+    job, row = _load(platform, caller, ref, attempt)
+    if row is None:
+        return []
+    reason = _reason(platform, job, row)
+    streams = [f"rank-{rank}" for rank in range(sum(_ranks_per_node(job, row)))]
+    streams += ["platform" if not node else f"node-{node}/platform" for node in range(len(row.placements))]
+    views = []
+    for stream in streams:
+        place = _locate(job, row, stream)
+        size = LogSource(platform, job.id, row.attempt, place.node_index, place.name).size()
+        views.append(LogStreamView(stream, row.attempt, size, bool(reason), reason))
+    return views
+
+
+def read_log(
+    platform: Platform,
+    caller: Caller,
+    ref: str,
+    *,
+    attempt: int | None = None,
+    stream: str = "rank-0",
+    offset: int = 0,
+    limit: int = 1 << 18,
+) -> LogChunk:
+    """A piece of a log from an offset. Secrets of the job are overwritten with asterisks.
+
+    Without an attempt the latest one is read; who follows a log goes on with the attempt that the first
+    piece names.
+    """
+    if offset < 0 or limit < 1:
+        raise InvalidInput("An offset is 0 or more, a limit 1 or more.", where="offset")
+    if not _STREAM.fullmatch(stream):
+        raise _unknown_stream(stream)
+    # What is known about the end is read before the log: an end that is known then is behind all bytes.
+    job, row = _load(platform, caller, ref, attempt)
+    if row is None:
+        reason = _never_started(platform, job)
+        return LogChunk(b"", offset, offset, 0, bool(reason), reason)
+    reason = _reason(platform, job, row)
+    place = _locate(job, row, stream)
+    source = LogSource(platform, job.id, row.attempt, place.node_index, place.name)
+    mask = LogMask(masked_values(platform, job.id))
+    limit = min(limit, _LARGEST_CHUNK)
+    size = source.size()
+    start = max(0, offset - mask.reach)
+    wanted = offset - start + limit + mask.reach
+    window = source.read(start, wanted)
+    behind = start + len(window)
+    shown_end = min(behind, offset + limit)
+    if not reason and len(window) < wanted:
+        # A secret may be written in two steps; its beginning is shown when the rest is there.
+        shown_end = min(shown_end, behind - mask.open_end(window))
+    data = mask.apply(window)[offset - start : max(0, shown_end - start)]
+    next_offset = offset + len(data)
+    size = max(size, next_offset) if data else size
+    ended = bool(reason) and next_offset >= size
+    return LogChunk(data, offset, next_offset, size, ended, reason if ended else "", row.attempt)
+
+
+def _load(
+    platform: Platform, caller: Caller, ref: str, attempt: int | None
+) -> tuple[JobRow, AttemptRow | None]:
+    require(caller, "job.read")
+    with read(platform.engine) as connection:
+        job = find_job(connection, caller.workspace_id, ref)
+        require(caller, "job.read", job)
+        number = job.attempt if attempt is None else attempt
+        row = attempt_of(connection, job.id, number) if 0 < number < 1 << 31 else None
+    if row is None and attempt is not None:
+        raise NotFound(
+            f"'{job.name}' has no attempt {attempt}.",
+            hint=f"It was started {job.attempt} times." if job.attempt else "It has not started yet.",
+            code="unknown_attempt",
+            where="attempt",
+        )
+    return job, row
+
+
+def _reason(platform: Platform, job: JobRow, row: AttemptRow) -> str:
+    """Why the attempt's logs are at their end, or empty while they may grow."""
+    if row.state != "ended":
+        return ""
+    if job.attempt > row.attempt:
+        return f"attempt {row.attempt} ended, attempt {row.attempt + 1} follows"
+    if not job.phase.is_terminal:
+        return f"attempt {row.attempt} ended, the job is {job.phase}"
+    return _phase_reason(platform, job)
+
+
+def _never_started(platform: Platform, job: JobRow) -> str:
+    return _phase_reason(platform, job) if job.phase.is_terminal else ""
+
+
+def _phase_reason(platform: Platform, job: JobRow) -> str:
+    message = str((job.ending or {}).get("message", ""))
+    if job.phase is Phase.COMPLETED or not message:
+        return f"job {job.phase}"
+    return f"job {job.phase}: {TextMask(platform, job.id).text(message)}"
+
+
+def _ranks_per_node(job: JobRow, row: AttemptRow) -> list[int]:
+    """How many processes each node of the attempt has: one per device, at least one."""
+    if not job.spec.get("boot"):
+        return [1] * len(row.placements)
+    return [max(1, len(placement.get("devices", ()))) for placement in row.placements]
+
+
+def _locate(job: JobRow, row: AttemptRow, stream: str) -> _Place:
+    match = _STREAM.fullmatch(stream)
+    if match is None:
+        raise _unknown_stream(stream)
+    if match[2]:
+        node = int(match[1] or 0)
+        if node >= len(row.placements):
+            raise _unknown_stream(stream)
+        return _Place(node, "platform")
+    rank, first = int(match[3]), 0
+    for node, count in enumerate(_ranks_per_node(job, row)):
+        if rank < first + count and (match[1] is None or int(match[1]) == node):
+            return _Place(node, f"rank-{rank}")
+        first += count
+    raise _unknown_stream(stream)
+
+
+def _unknown_stream(stream: str) -> NotFound:
+    return NotFound(
+        f"The job has no log '{stream[:80]}'.",
+        hint="Logs are rank-0, rank-1 …, platform, and node-1/platform … for further nodes.",
+        code="unknown_stream",
+        where="stream",
+    )
