@@ -21,6 +21,7 @@ from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import index
 from trainshed.store.embedded.blobs import Blobs, BlobWriter
 from trainshed.store.embedded.file_window import FileWindow, copy_file
+from trainshed.store.embedded.reserve import Reserve
 from trainshed.store.embedded.transactions import Transactions, explain_os_error, explained_errors
 from trainshed.store.object_store import FOLDER_TYPE, Bucket, Listing, ObjectInfo
 
@@ -112,8 +113,12 @@ class EmbeddedStore:
         self._transactions = Transactions(folder / "index.sqlite")
         self._swept: list[str] = []
         self._swept_lock = threading.Lock()
+        self._reserve = Reserve(folder / "reserve")
         _live.add(self)
-        self.collect_garbage()
+        try:
+            self.collect_garbage()
+        except Unavailable:
+            pass  # A full disk: what is there can still be read, and removed.
 
     # --- buckets ---
 
@@ -209,7 +214,7 @@ class EmbeddedStore:
     def delete(self, bucket: str, key: str) -> bool:
         """Remove an object; tells whether there was one."""
         self._ensure_internal(bucket)
-        existed, free = self._write(lambda c: index.delete_object(c, bucket, key))
+        existed, free = self._write_freeing(lambda c: index.delete_object(c, bucket, key))
         self._remove(free)
         return existed
 
@@ -219,7 +224,7 @@ class EmbeddedStore:
         total = 0
         while True:
             # In pages, so that other writers get their turn.
-            count, free = self._write(lambda c: index.delete_page(c, bucket, prefix, 1000))
+            count, free = self._write_freeing(lambda c: index.delete_page(c, bucket, prefix, 1000))
             self._remove(free)
             total += count
             if count < 1000:
@@ -336,6 +341,16 @@ class EmbeddedStore:
                 self._swept.extend(swept)
             raise
 
+    def _write_freeing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Write what makes room. On a full disk the index could not even take the note, but for the reserve."""
+        try:
+            return self._write(work)
+        except Unavailable as error:
+            if error.code != "disk_full":
+                raise
+        self._reserve.release()
+        return self._write(work)
+
     def _remove(self, blobs: Sequence[str]) -> None:
         if blobs:
             try:
@@ -344,6 +359,7 @@ class EmbeddedStore:
                 return  # It stays on the list of garbage.
             with self._swept_lock:
                 self._swept.extend(blobs)
+            self._reserve.refill()
 
     def _find(self, bucket: str, key: str) -> index.Row:
         check_key(key)
