@@ -141,31 +141,63 @@ def find_parents() -> dict[str, Path]:
     if found:
         return found
     own = ROOT / unified.lstrip("/")
-    for parent in (own, own.parent):
-        if not parent.is_relative_to(ROOT) or not os.access(parent, os.W_OK):
-            continue
-        enabled = enable_controllers(parent)
-        if enabled:
-            return dict.fromkeys(enabled, parent)
-    return {}
+    enabled = enable_controllers(own) or make_room(own)
+    if enabled:
+        return dict.fromkeys(enabled, own)
+    # The platform sits in a leaf of a group that is its own, or whose children are limited already.
+    if own != ROOT and os.access(own.parent, os.W_OK):
+        enabled = enable_controllers(own.parent) if is_delegated(own.parent) else read_enabled(own.parent)
+    return dict.fromkeys(enabled, own.parent)
+
+
+def read_enabled(folder: Path) -> list[str]:
+    """The limits that children of a version 2 group can have."""
+    try:
+        enabled = (folder / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return []
+    return [name for name in WANTED if name in enabled]
 
 
 def enable_controllers(folder: Path) -> list[str]:
-    """Let children of a version 2 group be limited; what the kernel refuses (a group with processes of
-    its own) stays off."""
+    """Let children of a version 2 group be limited. The kernel refuses it for a group that has processes
+    of its own; then the list is empty."""
+    enabled = read_enabled(folder)
     try:
-        enabled = (folder / "cgroup.subtree_control").read_text().split()
         available = (folder / "cgroup.controllers").read_text().split()
+        for name in WANTED:
+            if name in available and name not in enabled:
+                (folder / "cgroup.subtree_control").write_text(f"+{name}")
     except OSError:
         return []
-    for name in WANTED:
-        if name in available and name not in enabled:
-            try:
-                (folder / "cgroup.subtree_control").write_text(f"+{name}")
-                enabled.append(name)
-            except OSError:
-                continue
-    return [name for name in WANTED if name in enabled]
+    return read_enabled(folder)
+
+
+def is_delegated(folder: Path) -> bool:
+    """Whether systemd gave this group to the service in it (Delegate=yes)."""
+    for name in ("user.delegate", "trusted.delegate"):
+        try:
+            if os.getxattr(folder, name) == b"1":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def make_room(own: Path) -> list[str]:
+    """Move the processes of a group that was given to us into a leaf of it, so that it can have limited
+    children; a container's root group is ours as well."""
+    if not (is_delegated(own) or own == ROOT):
+        return []
+    leaf = own / "trainshed-platform"
+    try:
+        pids = (own / "cgroup.procs").read_text().split()
+        leaf.mkdir(exist_ok=True)
+        for pid in pids:
+            (leaf / "cgroup.procs").write_text(pid)
+    except OSError:
+        return []
+    return enable_controllers(own)
 
 
 def remove_group(folder: Path, seconds: float = 3.0) -> bool:

@@ -72,7 +72,8 @@ class Init:
                 self.deadline = time.monotonic() + 1
         self.kill_all()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.say(f'{{"event": "done", "cpu_seconds": {used.ru_utime + used.ru_stime}}}')
+        cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+        self.say(f'{{"event": "done", "cpu_seconds": {cpu}, "peak_memory": {peak}}}')
 
     def read_plan(self) -> dict[str, Any]:
         """The plan; its arrival is also the word to go. Without one the runner is dead: leave."""
@@ -144,12 +145,8 @@ class Init:
                 # The interpreter ignores these two; the job must find them as a shell leaves them.
                 setsigdef=[SIGPIPE, SIGXFSZ],
             )
-        except OSError as error:
-            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-            message = f"trainshed: {error.filename or process['arguments'][0]}: {error.strerror}\n"
-            os.write(rank.log, message.encode(errors="replace"))
-            os.close(rank.log)
-            self.report(rank, 127 if missing else 126, 0)
+        except (OSError, ValueError) as error:
+            self.report_unstartable(rank, process["arguments"][0], error)
             return
         os.close(rank.log)
         self.running[rank.pid] = rank
@@ -160,6 +157,18 @@ class Init:
             rank.pidfd = -1  # before Linux 5.3: noticed at the next look
         prefer_as_victim(rank.pid)
         self.say(f'{{"event": "started", "rank": {rank.number}, "pid": {rank.pid}, "time": {time.time()}}}')
+
+    def report_unstartable(self, rank: Rank, name: str, error: OSError | ValueError) -> None:
+        code, message = 126, str(error)
+        if isinstance(error, OSError):
+            code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
+            name, message = error.filename or name, error.strerror or message
+        try:
+            os.write(rank.log, f"trainshed: {name}: {message}\n".encode(errors="replace"))
+        except OSError:
+            pass  # a full disk: the exit code says it still
+        os.close(rank.log)
+        self.report(rank, code, 0)
 
     def wait_for_news(self) -> None:
         seconds = REAP_SECONDS if all(rank.pidfd >= 0 for rank in self.running.values()) else 0.05

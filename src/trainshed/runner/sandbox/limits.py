@@ -67,13 +67,14 @@ class LimitKeeper:
             self._ran_out_of_memory = True
         return self._ran_out_of_memory and self._watches_memory
 
-    def add_cpu_seconds(self, seconds: float) -> None:
-        """CPU time that init counted at the end."""
+    def add_final(self, cpu_seconds: float, peak_memory: int) -> None:
+        """What init counted at the end: all CPU time, and the memory of the largest process."""
+        known = self._usage
         self._usage = Usage(
-            max(self._usage.cpu_seconds, seconds),
-            self._usage.memory_bytes,
-            self._usage.peak_memory_bytes,
-            self._usage.processes,
+            max(known.cpu_seconds, cpu_seconds),
+            known.memory_bytes,
+            max(known.peak_memory_bytes, peak_memory),
+            known.processes,
         )
 
     def usage(self) -> Usage:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import json
 import marshal
 import os
@@ -35,8 +33,6 @@ from trainshed.runner.sandbox.stage import Stage, owner_of
 __all__ = ["Event", "Sandbox"]
 
 START_SECONDS = 30.0
-# Where init's own file lies inside.
-INIT_PROGRAM = "/run/trainshed/init.pyc"
 Event = RankStarted | RankExit | SandboxEnded
 
 
@@ -81,7 +77,9 @@ class Sandbox:
             namespace.enter_private_namespace()
             stage = Stage(self.spec)
             files = bubblewrap.render_identity_files(self.spec)
-            stage.build((INIT_PROGRAM, compile_init()), files, self._list_platform_mounts())
+            stage.build(
+                (bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()), files, self._list_platform_mounts()
+            )
             self._stage = stage
         except HostUnfit:
             if not self.spec.allow_unsandboxed:
@@ -164,7 +162,8 @@ class Sandbox:
                 opened.append(listing)
                 os.write(listing, b"".join(os.fsencode(option) + b"\0" for option in options))
                 os.lseek(listing, 0, os.SEEK_SET)
-                command = [self._program, "--args", str(listing), python, "-I", "-S", INIT_PROGRAM, control]
+                inside = [python, "-I", "-S", bubblewrap.INIT_PROGRAM, control]
+                command = [self._program, "--args", str(listing), *inside]
                 kept += [info_write, listing]
             else:
                 command = [python, "-I", "-S", str(Path(init.__file__).resolve()), control]
@@ -182,6 +181,12 @@ class Sandbox:
                 extra_groups=[] if owner else None,
                 start_new_session=True,
             )
+        except OSError as error:
+            for descriptor in opened:
+                os.close(descriptor)
+            opened.clear()
+            raise self._explain_failure(f"{error.filename or command[0]}: {error.strerror}") from error
+        try:
             os.close(opened.pop(1))
             theirs.close()
             self._init_pid = self._read_pid(info_read) if self._stage is not None else self._process.pid
@@ -201,7 +206,7 @@ class Sandbox:
         data = b""
         deadline = time.monotonic() + START_SECONDS
         while b"}" not in data:
-            if not select.select([info], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not wait_readable(info, deadline - time.monotonic()):
                 raise self._explain_failure("bubblewrap does not answer")
             piece = os.read(info, 4096)
             if not piece:
@@ -275,7 +280,7 @@ class Sandbox:
             self.exits[found.rank] = found
             return [found]
         if event["event"] == "done":
-            self._keeper.add_cpu_seconds(event["cpu_seconds"])
+            self._keeper.add_final(event["cpu_seconds"], event["peak_memory"])
         return []
 
     def _finish(self) -> list[Event]:
@@ -298,8 +303,7 @@ class Sandbox:
         """Wait until something happens, at most `timeout` seconds; returns it, like `poll`."""
         if self.ended or self._control is None:
             return []
-        readable, _, _ = select.select([self._control], [], [], timeout)
-        return self.poll() if readable else []
+        return self.poll() if wait_readable(self._control.fileno(), timeout) else []
 
     def check_limits(self) -> bool:
         """Where no control group limits memory: end the job if it uses too much, and say so with True.
@@ -358,8 +362,8 @@ class Sandbox:
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:
+                # Stuck in the kernel (a dead network disk): it ends when that lets go, at worst after us.
                 self._process.kill()
-                self._process.wait(10)
         self._keeper.close(self.exits.values())
         if self._relay is not None:
             self._relay.close()
@@ -376,10 +380,11 @@ class Sandbox:
         self.ended = True
 
 
-def compile_init() -> bytes:
-    """Init as compiled code in a file's form: compiling it anew inside would take 5 ms of every start."""
-    loader = importlib.machinery.SourceFileLoader(init.__name__, init.__file__)
-    return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(loader.get_code(init.__name__))
+def wait_readable(descriptor: int, seconds: float | None) -> bool:
+    """Wait until a descriptor has something to read."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(None if seconds is None else max(0, int(seconds * 1000))))
 
 
 def is_system(path: Path) -> bool:

@@ -163,7 +163,10 @@ class Stage:
             except OSError as error:
                 raise HostUnfit(f"The sandbox needs {path}: {error.strerror}.") from error
         run_folder = self.spec.run_root.parent
-        return open_beneath(run_folder, path.relative_to(run_folder).parts, create=create)
+        try:
+            return open_beneath(run_folder, path.relative_to(run_folder).parts, create=create)
+        except OSError as error:
+            raise HostUnfit(f"The sandbox cannot use {path}: {error.strerror}.", code="sandbox") from error
 
     def _is_ours(self, path: Path) -> bool:
         return path.is_relative_to(self.spec.run_root.parent)

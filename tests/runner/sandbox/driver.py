@@ -1,0 +1,128 @@
+"""Runs one sandbox as a runner would, in a process of its own, for the tests of this folder.
+
+The request comes as JSON on the standard input, the answer leaves as JSON on the standard output. With
+`--as-user UID` it first becomes that ordinary user, for whom an interpreter below /root is made visible in
+a mount namespace of the driver's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainshed.model.errors import TrainshedError
+from trainshed.model.launch_plan import GeneratedFile, Limits
+from trainshed.runner.sandbox import (
+    Forward,
+    Mount,
+    OverlayMount,
+    Sandbox,
+    SandboxEnded,
+    SandboxProcess,
+    SandboxSpec,
+    namespace,
+)
+
+
+def become(uid: int) -> None:
+    python = os.path.realpath(sys.executable)
+    namespace.enter_private_namespace()
+    source = Path(namespace.__file__).parents[3]
+    for path in (Path(sys.base_prefix).resolve(), source, Path(__file__).parent):
+        reveal(path)
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+    os.environ["PYTHONPATH"] = str(source)
+    os.execv(python, [python, "-B", __file__])
+
+
+def reveal(path: Path) -> None:
+    """Make a folder reachable for everybody, in our own mount namespace only."""
+    target = os.open(path, os.O_PATH)
+    for folder in reversed(path.parents):
+        if not folder.stat().st_mode & 0o001:
+            namespace.mount("tmpfs", folder, "tmpfs", 0, "mode=0755")
+            path.mkdir(parents=True)
+            namespace.bind(target, path)
+            break
+    os.close(target)
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    base = Path(request["base"])
+    run_folder = base / request.get("run", "node-0")
+    root = run_folder / "root"
+    root.mkdir(parents=True, exist_ok=True)
+    os.environ.update(request.get("environment", {}))
+    spec = SandboxSpec(
+        root,
+        mounts=tuple(Mount(Path(source), target, rw) for source, target, rw in request.get("mounts", [])),
+        overlays=tuple(
+            OverlayMount(Path(lower), run_folder / f"upper-{n}", run_folder / f"work-{n}", target)
+            for n, (lower, target) in enumerate(request.get("overlays", []))
+        ),
+        files=tuple(GeneratedFile(*item) for item in request.get("files", [])),
+        network=request.get("network", "none"),
+        forwards=tuple(Forward(*item) for item in request.get("forwards", [])),
+        limits=Limits(**{"grace": 1, **request.get("limits", {})}),
+        outside_uid=65534 if os.geteuid() == 0 else None,
+        allow_unsandboxed=request.get("allow_unsandboxed", False),
+    )
+    sandbox = Sandbox(spec)
+    processes = [
+        SandboxProcess(
+            rank,
+            tuple(argument.replace("@RUNNER@", str(os.getpid())) for argument in item["arguments"]),
+            item.get("variables", {}),
+            item.get("directory", "/"),
+            run_folder / "logs" / f"rank-{rank}.log",
+        )
+        for rank, item in enumerate(request["processes"])
+    ]
+    answer: dict[str, Any] = {"events": [], "message": "", "checked": False}
+    sandbox.prepare()
+    sandbox.start(processes)
+    deadline = time.monotonic() + 60
+    stop = request.get("stop")
+    while not sandbox.ended:
+        for event in sandbox.wait(0.1):
+            answer["events"].append([type(event).__name__, dataclasses.asdict(event)])
+            if isinstance(event, SandboxEnded):
+                answer["message"] = event.message
+        answer["checked"] = sandbox.check_limits() or answer["checked"]
+        if stop and stop["line"] in processes[0].log.read_text(errors="replace"):
+            sandbox.kill() if stop.get("kill") else sandbox.stop(stop["grace"])
+            stop = None
+        if time.monotonic() > deadline:
+            answer["message"] = "the test's time is over"
+            sandbox.kill()
+    answer["usage"] = dataclasses.asdict(sandbox.usage())
+    answer["out_of_memory"] = sandbox.out_of_memory()
+    sandbox.close()
+    answer["exits"] = {rank: dataclasses.asdict(found) for rank, found in sandbox.exits.items()}
+    answer["kind"], answer["limits"] = sandbox.kind, sandbox.limits_in_force
+    answer["stage_left"] = os.listdir(sandbox._stage._folder) if sandbox._stage else []
+    return answer
+
+
+def main() -> None:
+    if "--as-user" in sys.argv:
+        become(int(sys.argv[2]))
+    # The test's own death must not leave a runner behind.
+    signal.alarm(90)
+    try:
+        answer = run(json.loads(sys.stdin.readline()))
+    except TrainshedError as error:
+        answer = {"error": {**error.to_dict(), "kind": type(error).__name__}}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""What the runner relies on: exits, signals, logs, stops, leftovers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def find_processes(marker: str) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                if marker.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def wait_until_gone(marker: str, seconds: float = 15) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while (left := find_processes(marker)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def test_success_is_reported_and_the_log_is_whole(host: Any) -> None:
+    answer, log = host.run("import sys; print('out'); print('err', file=sys.stderr)")
+    assert sorted(log.splitlines()) == ["err", "out"]
+    assert answer["exits"]["0"] == {
+        **answer["exits"]["0"],
+        "exit_code": 0,
+        "signal": 0,
+        "ended_by_platform": False,
+    }
+    assert [name for name, _ in answer["events"]] == ["RankStarted", "RankExit", "SandboxEnded"]
+    assert answer["message"] == "" and answer["kind"] == "bubblewrap" and not answer["out_of_memory"]
+    assert answer["stage_left"] == []
+
+
+def test_usage_counts_the_job_s_own_work(host: Any) -> None:
+    answer, _ = host.run(
+        """
+        import time
+        block = b"x" * 80_000_000
+        while time.process_time() < 0.6: pass
+        """
+    )
+    assert 0.5 < answer["usage"]["cpu_seconds"] < 5
+    assert answer["usage"]["peak_memory_bytes"] > 75_000_000
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "number"),
+    [
+        ("raise SystemExit(3)", 3, 0),
+        ("import os; os.kill(os.getpid(), 9)", 137, 9),
+        ("import os; os.kill(os.getpid(), 11)", 139, 11),
+        ("import os, signal; signal.signal(13, signal.SIG_DFL); os.kill(os.getpid(), 13)", 141, 13),
+        ("import ctypes; ctypes.string_at(0)", 139, 11),
+    ],
+)
+def test_exit_codes_and_signals(host: Any, script: str, code: int, number: int) -> None:
+    answer, _ = host.run(script)
+    found = answer["exits"]["0"]
+    assert (found["exit_code"], found["signal"], found["ended_by_platform"]) == (code, number, False)
+    assert not answer["out_of_memory"]
+
+
+def test_broken_pipes_end_programs_as_in_a_shell(host: Any) -> None:
+    _, log = host.run(arguments=["bash", "-c", "yes | head -1; echo ${PIPESTATUS[0]}"])
+    assert log.split() == ["y", "141"]
+
+
+def test_what_cannot_start_ends_like_in_a_shell(host: Any) -> None:
+    for number, (process, code, words) in enumerate(
+        [
+            ({"arguments": ["no-such-program"]}, 127, "no-such-program: command not found"),
+            ({"arguments": ["/no/such/program"]}, 127, "/no/such/program: No such file"),
+            ({"arguments": ["/etc/passwd"]}, 126, "/etc/passwd: Permission denied"),
+            ({"arguments": ["true"], "directory": "/no/such/folder"}, 127, "/no/such/folder: No such file"),
+        ]
+    ):
+        answer, log = host.run(processes=[process], run=f"node-{number}")
+        assert answer["exits"]["0"]["exit_code"] == code
+        assert words in log
+
+
+def test_eight_ranks_lose_no_byte(host: Any) -> None:
+    script = """
+        import os, random
+        generator = random.Random({rank})
+        data = generator.randbytes(5_000_000)
+        position = 0
+        while position < len(data):
+            step = generator.choice([1, 100, 4096, 70_000])
+            position += os.write(1, data[position:position + step])
+        """
+    running = host.start(*[script.format(rank=rank) for rank in range(8)])
+    answer = running.finish()
+    assert {found["exit_code"] for found in answer["exits"].values()} == {0} and len(answer["exits"]) == 8
+    import random
+
+    for rank in range(8):
+        data = (running.folder / "logs" / f"rank-{rank}.log").read_bytes()
+        expected = random.Random(rank).randbytes(5_000_000)
+        assert hashlib.sha256(data).digest() == hashlib.sha256(expected).digest()
+
+
+def test_one_rank_s_failure_ends_the_others(host: Any) -> None:
+    answer, log = host.run(
+        """
+        import signal, sys, time
+        def leave(*_):
+            print("asked to end", flush=True)
+            sys.exit(5)
+        signal.signal(signal.SIGTERM, leave)
+        print("waiting", flush=True)
+        time.sleep(60)
+        """,
+        "import time; time.sleep(0.5); raise SystemExit(4)",
+    )
+    assert "asked to end" in log
+    first, second = answer["exits"]["0"], answer["exits"]["1"]
+    assert (second["exit_code"], second["ended_by_platform"]) == (4, False)
+    assert (first["exit_code"], first["ended_by_platform"]) == (5, True)
+
+
+def test_a_rank_that_succeeds_does_not_end_the_others(host: Any) -> None:
+    answer, _ = host.run("pass", "import time; time.sleep(0.5); print('done')")
+    assert [answer["exits"][rank]["exit_code"] for rank in ("0", "1")] == [0, 0]
+    assert not answer["exits"]["1"]["ended_by_platform"]
+
+
+def test_stop_asks_first_and_insists_after_the_grace(host: Any) -> None:
+    answer, log = host.run(
+        """
+        import signal, time
+        signal.signal(signal.SIGTERM, lambda *_: print("term", flush=True))
+        print("ready", flush=True)
+        while True: time.sleep(0.1)
+        """,
+        stop={"line": "ready", "grace": 0.5},
+    )
+    assert log.split() == ["ready", "term"]
+    found = answer["exits"]["0"]
+    assert (found["signal"], found["ended_by_platform"]) == (signal.SIGKILL, True)
+    assert not answer["out_of_memory"] and answer["message"] == ""
+
+
+def test_stop_reaches_the_children_of_a_rank(host: Any) -> None:
+    answer, log = host.run(
+        arguments=[
+            "bash",
+            "-c",
+            "bash -c 'trap \"echo child; exit 0\" TERM; echo ready; sleep 60 & wait' ; echo after",
+        ],
+        stop={"line": "ready", "grace": 5},
+    )
+    assert "child" in log
+    assert answer["exits"]["0"]["ended_by_platform"]
+
+
+def test_kill_ends_at_once(host: Any) -> None:
+    answer, log = host.run(
+        """
+        import signal, time
+        signal.signal(signal.SIGTERM, lambda *_: print("term", flush=True))
+        print("ready", flush=True)
+        time.sleep(60)
+        """,
+        stop={"line": "ready", "kill": True},
+    )
+    assert log.split() == ["ready"]
+    assert answer["exits"]["0"] == {
+        **answer["exits"]["0"],
+        "exit_code": 137,
+        "signal": 9,
+        "ended_by_platform": True,
+    }
+
+
+def test_background_children_end_with_the_job(host: Any) -> None:
+    marker = f"marker-{uuid.uuid4().hex}"
+    answer, _ = host.run(
+        arguments=["bash", "-c", f"setsid bash -c 'sleep 300; : {marker}' & sleep 0.3; exit 0"]
+    )
+    assert answer["exits"]["0"]["exit_code"] == 0
+    assert wait_until_gone(marker, 5) == []
+
+
+def test_a_killed_runner_leaves_no_process(host: Any) -> None:
+    marker = f"marker-{uuid.uuid4().hex}"
+    running = host.start(
+        arguments=[
+            "bash",
+            "-c",
+            f"trap '' TERM; setsid bash -c 'sleep 300; : {marker}' & echo ready; sleep 300; : {marker}",
+        ],
+        limits={"grace": 60},
+    )
+    running.wait_for("ready")
+    assert find_processes(marker)
+    running.process.kill()
+    running.process.communicate()
+    assert wait_until_gone(marker) == []
+
+
+def test_a_killed_runner_s_groups_are_removed(host: Any) -> None:
+    from trainshed.runner.sandbox import remove_stale_groups
+
+    running = host.start("print('ready', flush=True); import time; time.sleep(60)")
+    running.wait_for("ready")
+    mine = f"-{running.process.pid}-"
+    assert not [path for path in remove_stale_groups() if mine in path]  # a living runner's are left alone
+    running.process.kill()
+    running.process.communicate()
+    removed = [path for path in remove_stale_groups() if mine in path]
+    assert bool(removed) == (host.user == "root")
+    left = [path for path in Path("/sys/fs/cgroup").rglob("trainshed-*") if mine in path.name]
+    assert left == []
+
+
+def test_generated_files_and_mounts(host: Any) -> None:
+    code, data = host.make_folder("code"), host.make_folder("data")
+    host.write(code / "train.py", "print('from code')")
+    host.write(data / "set.txt", "numbers")
+    answer, log = host.run(
+        """
+        import os, runpy
+        runpy.run_path("/job/code/train.py")
+        open("/job/code/new.txt", "w").write("mine")
+        print(open("/job/code/table.json").read(), open("/data/set.txt").read(), open("/etc/table").read())
+        for path in ("/data/x", "/etc/x", "/usr/x", "/x", "/run/x"):
+            try: open(path, "w"); print("wrote", path)
+            except OSError: pass
+        for path in ("/tmp/x", "/var/tmp/x", "/cache/x", os.environ["HOME"] + "/x", "/dev/shm/x"):
+            open(path, "w").write("x")
+        print(os.environ["HOME"], os.path.expanduser("~"))
+        """,
+        overlays=[[str(code), "/job/code"]],
+        mounts=[[str(data), "/data", False]],
+        files=[["/job/code/table.json", "ranks"], ["/etc/table", "etc"]],
+    )
+    assert log.splitlines() == ["from code", "ranks numbers etc", "/home/trainshed /home/trainshed"]
+    assert answer["exits"]["0"]["exit_code"] == 0
+    assert sorted(os.listdir(code)) == ["train.py"]
+    assert sorted(os.listdir(host.base / "node-0" / "upper-0")) == ["new.txt", "table.json"]
+    assert (host.base / "node-0" / "root" / "cache" / "x").read_text() == "x"
+
+
+def test_writable_mounts_are_the_job_s(host: Any) -> None:
+    host.make_folder("node-0")
+    host.make_folder("node-0/root")
+    output = host.make_folder("node-0/root/outputs")
+    answer, log = host.run(
+        "import os; os.makedirs('/out/a/b'); open('/out/a/b/model', 'w').write('weights'); os.chmod('/out', 0o700)",
+        mounts=[[str(output), "/out", True]],
+    )
+    assert (answer["exits"]["0"]["exit_code"], log) == (0, "")
+    assert (output / "a/b/model").read_text() == "weights"
+
+
+def test_without_bubblewrap_the_job_is_refused(host: Any) -> None:
+    answer, _ = host.run("pass", environment={"PATH": "/nonexistent"})
+    assert answer["error"]["kind"] == "HostUnfit"
+    assert "apt install bubblewrap" in answer["error"]["hint"]
+
+
+def test_without_a_sandbox_where_allowed(host: Any) -> None:
+    marker = f"marker-{uuid.uuid4().hex}"
+    running = host.start(
+        arguments=[
+            "bash",
+            "-c",
+            f"setsid bash -c 'sleep 300; : {marker}' & echo $SECRET ready; sleep 0.3; exit 7",
+        ],
+        environment={"PATH": "/nonexistent", "SECRET": "planted"},
+        allow_unsandboxed=True,
+    )
+    answer = running.finish()
+    if "error" in answer:  # root's interpreter is out of the job user's reach: refused, never run as root
+        assert host.user == "root" and answer["error"]["code"] == "sandbox"
+        return
+    assert running.log().split() == ["ready"]
+    assert answer["kind"] == "none" and answer["exits"]["0"]["exit_code"] == 7
+    assert wait_until_gone(marker, 5) == []
