@@ -5,9 +5,16 @@ from __future__ import annotations
 import click
 
 from trainshed.cli.connection import Connection, connection_options, open_client, save_connection
-from trainshed.cli.presentation import format_age, format_time, json_option, print_fields, print_json, print_table
+from trainshed.cli.presentation import (
+    format_age,
+    format_time,
+    json_option,
+    print_fields,
+    print_json,
+    print_table,
+)
 
-__all__ = ["credentials", "login", "token", "user", "whoami", "workspace"]
+__all__ = ["credentials", "key", "login", "login_link", "token", "user", "whoami", "workspace"]
 
 
 @click.command()
@@ -17,7 +24,7 @@ __all__ = ["credentials", "login", "token", "user", "whoami", "workspace"]
 def login(url: str, text: str | None, user: str | None) -> None:
     """Connect this command line to the platform at URL."""
     from trainshed.client import Client
-    from trainshed.client.access import sign_in
+    from trainshed.client.directory import sign_in
 
     if text and user:
         raise click.UsageError("Give --token or --user, not both.")
@@ -54,7 +61,9 @@ def whoami(as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--format", "form", type=click.Choice(["text", "env", "json"]), default="text", help="How to print them.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "env", "json"]), default="text", help="How to print them."
+)
 def credentials(form: str) -> None:
     """Print endpoints, project_id, token and access keys for other tools.
 
@@ -99,7 +108,9 @@ def token() -> None:
 
 @token.command("create")
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, help="What it may be used for; all that you may, if left out.")
+@click.option(
+    "--scope", "scopes", multiple=True, help="What it may be used for; all that you may, if left out."
+)
 @click.option("--days", type=click.IntRange(1), help="Valid for so many days.")
 @json_option
 def create_token(name: str, scopes: tuple[str, ...], days: int | None, as_json: bool) -> None:
@@ -110,7 +121,10 @@ def create_token(name: str, scopes: tuple[str, ...], days: int | None, as_json: 
         print_json(made)
         return
     click.echo(made.token)
-    click.echo(f"Keep it safe: it is not shown again. Valid until {format_time(made.expires_at) or 'revoked'}.", err=True)
+    click.echo(
+        f"Keep it safe: it is not shown again. Valid until {format_time(made.expires_at) or 'revoked'}.",
+        err=True,
+    )
 
 
 @token.command("list")
@@ -125,7 +139,13 @@ def list_tokens(as_json: bool) -> None:
     print_table(
         ("ID", "NAME", "SCOPES", "AGE", "EXPIRES"),
         [
-            (item.id[:8], item.name, ",".join(item.scopes), format_age(item.created_at), format_time(item.expires_at)[:10])
+            (
+                item.id[:8],
+                item.name,
+                ",".join(item.scopes),
+                format_age(item.created_at),
+                format_time(item.expires_at)[:10],
+            )
             for item in found
         ],
         elastic="NAME",
@@ -148,6 +168,58 @@ def revoke_token(token_id: str) -> None:
     click.echo(f"Token {found[0].name} was revoked.")
 
 
+@click.command("login-link")
+@click.argument("user_name", metavar="[USER]", default="")
+def login_link(user_name: str) -> None:
+    """Print a link that signs in to the console once: for you, or for USER (administrators)."""
+    with open_client() as client:
+        click.echo(client.create_login_link(user_name))
+
+
+@click.group()
+def key() -> None:
+    """Create, list and delete access keys."""
+
+
+@key.command("create")
+@click.argument("name")
+@json_option
+def create_key(name: str, as_json: bool) -> None:
+    """Create an access key called NAME for tools that speak S3 or OBS. Its secret half is shown only now."""
+    with open_client() as client:
+        made = client.create_access_key(name)
+    if as_json:
+        print_json(made)
+    else:
+        print_fields([("access_key", made.access_key), ("secret_key", made.secret_key)])
+
+
+@key.command("list")
+@json_option
+def list_keys(as_json: bool) -> None:
+    """List your access keys."""
+    with open_client() as client:
+        found = client.access_keys()
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("ACCESS KEY", "NAME", "AGE"),
+        [(item.access_key, item.name, format_age(item.created_at)) for item in found],
+        elastic="NAME",
+        empty="There are no access keys. `trainshed credentials` makes the first one.",
+    )
+
+
+@key.command("delete")
+@click.argument("access_key")
+def delete_key(access_key: str) -> None:
+    """Make an access key useless from now on."""
+    with open_client() as client:
+        client.delete_access_key(access_key)
+    click.echo(f"Access key {access_key} was deleted.")
+
+
 @click.group()
 def user() -> None:
     """Add and list users (administrators)."""
@@ -156,17 +228,18 @@ def user() -> None:
 @user.command("add")
 @click.argument("name")
 @click.option("--admin", is_flag=True, help="An administrator of the platform.")
-@click.option("--password", help="The password; asked for if left out.")
+@click.option("--password", help="A password; without one the user signs in by a login link.")
 @json_option
 def add_user(name: str, admin: bool, password: str | None, as_json: bool) -> None:
     """Add the user NAME."""
-    password = password or click.prompt("Password", hide_input=True, confirmation_prompt=True)
     with open_client() as client:
-        made = client.add_user(name, password, is_admin=admin)
+        made = client.add_user(name, password or "", is_admin=admin)
     if as_json:
         print_json(made)
         return
     click.echo(f"User {made.name} was added.")
+    if not password:
+        click.echo(f"Next:  trainshed login-link {made.name}", err=True)
     click.echo(f"Next:  trainshed workspace member WORKSPACE {made.name} --role developer", err=True)
 
 
@@ -187,7 +260,7 @@ def list_users(as_json: bool) -> None:
                 item.name,
                 "yes" if item.is_admin else "",
                 format_age(item.created_at),
-                "disabled" if item.disabled_at else "active",
+                "disabled" if item.disabled else "active",
             )
             for item in found
         ],

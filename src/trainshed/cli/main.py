@@ -43,6 +43,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "whoami": ("trainshed.cli.access:whoami", "Show who you are and where."),
         "credentials": ("trainshed.cli.access:credentials", "Print endpoints, token and access keys."),
         "token": ("trainshed.cli.access:token", "Create, list and revoke tokens."),
+        "key": ("trainshed.cli.access:key", "Create, list and delete access keys."),
+        "login-link": ("trainshed.cli.access:login_link", "Print a link that signs in to the console once."),
         "user": ("trainshed.cli.access:user", "Add and list users (administrators)."),
         "workspace": ("trainshed.cli.access:workspace", "Add and list workspaces and members."),
     },

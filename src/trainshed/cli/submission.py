@@ -48,7 +48,12 @@ def _ending_options(command: Any) -> Any:
 @click.option("--command", metavar="TEXT", help="A shell command to run in place of a boot file.")
 @click.option("--engine", help="The preset environment (see `trainshed engines`).")
 @click.option(
-    "--param", "parameters", type=_pair, multiple=True, metavar="NAME=VALUE", help="Passed to the script as --NAME=VALUE."
+    "--param",
+    "parameters",
+    type=_pair,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Passed to the script as --NAME=VALUE.",
 )
 @click.option(
     "--input",
@@ -68,7 +73,9 @@ def _ending_options(command: Any) -> Any:
 )
 @click.option("--flavor", help="What each node gets (see `trainshed flavors`).")
 @click.option("--nodes", type=int, help="How many nodes.")
-@click.option("--env", "environment", type=_pair, multiple=True, metavar="NAME=VALUE", help="An environment variable.")
+@click.option(
+    "--env", "environment", type=_pair, multiple=True, metavar="NAME=VALUE", help="An environment variable."
+)
 @click.option(
     "--secret",
     "secrets",

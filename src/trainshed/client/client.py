@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -147,13 +148,16 @@ class Client(Directory):
 
     def metrics(self, job: str, names: list[str] | None = None, limit: int = 1000) -> list[MetricSeries]:
         """The metrics of a job, at most `limit` points of each."""
-        answer = self._transport.get(_job_path(job, "metrics"), name=names or None, limit=limit)
-        return [read_result(MetricSeries, item) for item in answer["metrics"]]
+        return _series(self._transport.get(_job_path(job, "metrics"), name=names or None, limit=limit))
 
     def system_metrics(self, job: str, limit: int = 1000) -> list[MetricSeries]:
         """Use of cores, memory and devices over the job's life."""
-        answer = self._transport.get(_job_path(job, "system-metrics"), limit=limit)
-        return [read_result(MetricSeries, item) for item in answer["metrics"]]
+        return _series(self._transport.get(_job_path(job, "system-metrics"), limit=limit))
+
+    def add_metrics(self, job: str, points: list[dict[str, Any]]) -> int:
+        """Record metric points of a running job; returns how many."""
+        answer = self._transport.call("POST", _job_path(job, "metrics"), {"points": points})
+        return int(answer["recorded"])
 
     def log_streams(self, job: str, attempt: int | None = None) -> list[LogStreamInfo]:
         """The logs that a job has."""
@@ -234,6 +238,15 @@ class Client(Directory):
 def _job_path(job: str, part: str = "") -> str:
     base = f"/api/v1/jobs/{quote(job, safe='')}"
     return f"{base}/{part}" if part else base
+
+
+def _series(answer: Any) -> list[MetricSeries]:
+    found = [read_result(MetricSeries, item) for item in answer["metrics"]]
+    # A value that is no number comes as a word.
+    return [
+        replace(item, points=tuple(replace(point, value=float(point.value)) for point in item.points))
+        for item in found
+    ]
 
 
 def _load(text: str) -> Any:

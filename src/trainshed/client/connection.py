@@ -11,7 +11,7 @@ from pathlib import Path
 from trainshed.model.errors import InvalidInput, NotAuthenticated, NotFound
 from trainshed.model.home import Home
 
-__all__ = ["Connection", "connection_file", "find_connection", "save_connection"]
+__all__ = ["Connection", "clean_url", "connection_file", "find_connection", "save_connection"]
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ def find_connection(
     """The connection that was given, else the environment's, else the one in the connection file."""
     # A home that was named outright is meant, whatever the environment says.
     named = {} if home else environment
-    url = _clean_url(url or named.get("TRAINSHED_URL") or "")
+    url = clean_url(url or named.get("TRAINSHED_URL") or "")
     token = token or named.get("TRAINSHED_TOKEN") or ""
-    obs_url = _clean_url(named.get("TRAINSHED_OBS_URL") or "")
+    obs_url = clean_url(named.get("TRAINSHED_OBS_URL") or "")
     if url and token:
         return Connection(url, obs_url, token)
     path = connection_file(home, environment)
@@ -87,7 +87,8 @@ def save_connection(connection: Connection, home: str | Path | None = None) -> P
     return path
 
 
-def _clean_url(url: str) -> str:
+def clean_url(url: str) -> str:
+    """The URL of a platform without a slash at its end."""
     url = url.strip().rstrip("/")
     if url and not url.startswith(("http://", "https://")):
         raise InvalidInput(
@@ -119,4 +120,4 @@ def _read(path: Path) -> Connection | None:
             hint="Run `trainshed login URL` again (on the platform's own machine: `trainshed up`).",
             where=str(path),
         )
-    return Connection(_clean_url(url), _clean_url(obs_url), token)
+    return Connection(clean_url(url), clean_url(obs_url), token)

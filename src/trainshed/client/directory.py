@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from trainshed.client.connection import clean_url
 from trainshed.client.results import (
+    AccessKey,
     Credentials,
+    Endpoints,
     Engine,
     FlavorOffer,
     Identity,
+    KeyPair,
     Member,
     NewToken,
     NodeOffer,
@@ -20,7 +24,17 @@ from trainshed.client.results import (
 )
 from trainshed.client.transport import Transport
 
-__all__ = ["Directory"]
+__all__ = ["Directory", "sign_in"]
+
+
+def sign_in(url: str, user: str, password: str, workspace: str = "") -> str:
+    """A token for a name and a password."""
+    transport = Transport(clean_url(url), "")
+    try:
+        body = {"user": user, "password": password, "workspace": workspace}
+        return str(transport.call("POST", "/api/v1/login", body)["token"])
+    finally:
+        transport.close()
 
 
 class Directory:
@@ -47,14 +61,37 @@ class Directory:
 
     def credentials(self) -> Credentials:
         """Endpoints, project id, token and access keys, for tools that speak to the platform directly."""
-        return read_result(Credentials, self._transport.call("POST", "/api/v1/credentials"))
+        answer = self._transport.call("POST", "/api/v1/credentials")
+        # The platform keeps only a hash of the token: the text is known here alone.
+        return read_result(Credentials, answer | {"token": self._transport.token})
+
+    def endpoints(self) -> Endpoints:
+        """Where the API and the object store answer."""
+        return read_result(Endpoints, self._transport.get("/api/v1/endpoints"))
+
+    def create_login_link(self, user: str = "") -> str:
+        """A link that signs in to the console once: for oneself, or for another user as administrator."""
+        return str(self._transport.call("POST", "/api/v1/login-links", {"user": user})["url"])
+
+    def access_keys(self) -> list[AccessKey]:
+        """The caller's access keys, without their secret half."""
+        answer = self._transport.get("/api/v1/access-keys")
+        return [read_result(AccessKey, item) for item in answer["access_keys"]]
+
+    def create_access_key(self, name: str) -> KeyPair:
+        """Create an access key; this answer is the only place where its secret half is shown."""
+        return read_result(KeyPair, self._transport.call("POST", "/api/v1/access-keys", {"name": name}))
+
+    def delete_access_key(self, access_key: str) -> None:
+        """Make an access key useless from now on."""
+        self._transport.call("DELETE", f"/api/v1/access-keys/{quote(access_key, safe='')}")
 
     def tokens(self) -> list[Token]:
         """The caller's tokens, without their secret part."""
         return [read_result(Token, item) for item in self._transport.get("/api/v1/tokens")["tokens"]]
 
     def create_token(
-        self, name: str, *, scopes: list[str] | None = None, days: int | None = None, workspace: str = ""
+        self, name: str, *, scopes: list[str] | None = None, days: float | None = None
     ) -> NewToken:
         """Create a token; this answer is the only place where its text is shown."""
         body: dict[str, Any] = {"name": name}
@@ -62,8 +99,6 @@ class Directory:
             body["scopes"] = scopes
         if days is not None:
             body["days"] = days
-        if workspace:
-            body["workspace"] = workspace
         return read_result(NewToken, self._transport.call("POST", "/api/v1/tokens", body))
 
     def revoke_token(self, token_id: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from trainshed.model.metric_lines import value_to_json
+from trainshed.model.metric_point import value_to_json
 
 __all__ = ["log_metric"]
 

@@ -10,14 +10,17 @@ from trainshed.model.launch_plan import from_json
 from trainshed.model.phase import Phase
 
 __all__ = [
+    "AccessKey",
     "Attempt",
     "Credentials",
+    "Endpoints",
     "Engine",
     "Event",
     "Explanation",
     "FlavorOffer",
     "Identity",
     "Job",
+    "KeyPair",
     "LogStreamInfo",
     "Member",
     "MetricPoint",
@@ -65,6 +68,12 @@ class Job:
     started_at: float | None = None
     ended_at: float | None = None
     attempt: int = 0
+    environment: dict[str, Any] | None = None
+    preemptible: bool = False
+    restarts: int = 0
+    stop_requested: bool = False
+    stop_reason: str = ""
+    version: int = 0
     # How it ended (outcome, cause, code, message, hint, rank, exit_code), once it has.
     ending: dict[str, Any] | None = None
     # Why it waits (reason, hint, position, ahead, starts_by), while it does.
@@ -210,6 +219,32 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class Endpoints:
+    """Where the platform answers."""
+
+    url: str
+    obs_url: str
+    project_id: str = ""
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """An access key without its secret half."""
+
+    access_key: str
+    name: str
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An access key that was just made."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Credentials:
     """All that a tool needs to speak to the platform directly. The secrets stay out of its representation."""
 
@@ -252,7 +287,7 @@ class User:
     name: str
     is_admin: bool = False
     created_at: float = 0.0
-    disabled_at: float | None = None
+    disabled: bool = False
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Transport:
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
-        self._token = token
+        self.token = token
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
 
@@ -99,10 +99,11 @@ class Transport:
 
         with self._lock:
             if self._http is None:
+                credential = {"Authorization": f"Bearer {self.token}"} if self.token else {}
                 self._http = httpx.Client(
                     base_url=self.url,
-                    headers={
-                        "Authorization": f"Bearer {self._token}",
+                    headers=credential
+                    | {
                         "User-Agent": f"trainshed/{__version__}",
                         # Nothing may sit between a follower and the bytes of a log.
                         "Accept-Encoding": "identity",

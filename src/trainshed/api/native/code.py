@@ -84,6 +84,8 @@ class _BodyReader(io.RawIOBase):
         except StopAsyncIteration:
             return None
         except TimeoutError:
-            raise InvalidInput("The upload stood still for too long.", hint="Try again.", where="body") from None
+            raise InvalidInput(
+                "The upload stood still for too long.", hint="Try again.", where="body"
+            ) from None
         except ClientDisconnect:
             raise InvalidInput("The upload broke off.", hint="Try again.", where="body") from None

@@ -64,14 +64,15 @@ class DryRun(Model):
     """What a submit would do. Nothing was stored."""
 
     spec: dict[str, Any] = Field(description="The job as it would be stored, secrets masked.")
-    nodes: list[dict[str, Any]] = Field(default=[], description="The launch plan of every node.")
+    flavor: dict[str, Any] = Field(description="What each node would get.")
+    launch: list[dict[str, Any]] = Field(description="The launch plan of every node.")
 
 
 @router.get("/jobs", summary="List jobs")
 def list_jobs(
     platform: PlatformOf,
     caller: CallerOf,
-    phase: Annotated[Phase | None, Query(description="Only jobs in this phase.")] = None,
+    phase: Annotated[str | None, Query(description="Only jobs in this phase.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 50,
     before: Annotated[str | None, Query(description="The id of the last job of the page before.")] = None,
 ) -> JobList:
@@ -146,7 +147,7 @@ def list_events(
     after: Annotated[int, Query(ge=0, description="Only events behind the one of this id.")] = 0,
 ) -> EventList:
     """What happened to the job: time, level, source, message."""
-    return EventList(events=jobs.job_events(platform, caller, job, after=after))
+    return EventList(events=jobs.job_events(platform, caller, job, after_id=after))
 
 
 @router.get("/jobs/{job}/attempts", summary="A job's attempts")
@@ -167,7 +168,9 @@ def watch_job(platform: PlatformOf, caller: CallerOf, job: str, request: Request
     return OpenAnswer(_watch(platform, caller, found, request), EVENT_STREAM)
 
 
-async def _watch(platform: Platform, caller: Caller, job: JobView, request: Request) -> AsyncGenerator[bytes, None]:
+async def _watch(
+    platform: Platform, caller: Caller, job: JobView, request: Request
+) -> AsyncGenerator[bytes, None]:
     threads = request.app.state.threads
     check = TokenCheck(platform, request)
     read = partial(jobs.get_job, platform, caller, job.id)
@@ -189,4 +192,3 @@ async def _watch(platform: Platform, caller: Caller, job: JobView, request: Requ
                 return
             if not await follower.wait(_HEARTBEAT_SECONDS):
                 yield HEARTBEAT
-

@@ -139,7 +139,12 @@ async def _as_events(
                 data = {"offset": item.offset, "attempt": item.attempt, **encode_bytes(item.data)}
                 yield format_event(data, event_id=event_id)
             elif isinstance(item, End):
-                data = {"reason": item.reason, "code": item.code, "offset": item.offset, "attempt": item.attempt}
+                data = {
+                    "reason": item.reason,
+                    "code": item.code,
+                    "offset": item.offset,
+                    "attempt": item.attempt,
+                }
                 yield format_event(data, kind="end")
             else:
                 yield HEARTBEAT

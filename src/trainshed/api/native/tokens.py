@@ -10,7 +10,7 @@ from trainshed.api.native.addresses import api_url
 from trainshed.api.native.models import Model, RequestModel
 from trainshed.services import access_keys, sessions, tokens
 from trainshed.services.access_keys import AccessKeyView, KeyPair
-from trainshed.services.tokens import TokenView
+from trainshed.services.tokens import NewToken, TokenView
 
 __all__ = ["open_router", "router"]
 
@@ -29,19 +29,12 @@ class TokenRequest(RequestModel):
     """A token to be made."""
 
     name: str = Field(description="What it is for, 1 to 64 characters.")
-    scopes: list[str] = Field(default=["*"], description="What it may be used for; never more than the caller's.")
-    days: float | None = Field(default=None, description="How long it is valid; by default as the settings say.")
-
-
-class MadeToken(Model):
-    """A token that was just made: the only time that its text is shown."""
-
-    id: str
-    name: str
-    token: str
-    scopes: list[str]
-    created_at: float
-    expires_at: float | None
+    scopes: list[str] = Field(
+        default=["*"], description="What it may be used for; never more than the caller's."
+    )
+    days: float | None = Field(
+        default=None, description="How long it is valid; by default as the settings say."
+    )
 
 
 class LoginRequest(RequestModel):
@@ -83,9 +76,9 @@ def list_tokens(platform: PlatformOf, caller: CallerOf) -> TokenList:
 
 
 @router.post("/tokens", status_code=201, summary="Create a token")
-def create_token(platform: PlatformOf, caller: CallerOf, body: TokenRequest) -> MadeToken:
+def create_token(platform: PlatformOf, caller: CallerOf, body: TokenRequest) -> NewToken:
     """The answer is the only place where the token's text is shown."""
-    return _made(tokens.create_token(platform, caller, body.name, body.scopes, body.days))
+    return tokens.create_token(platform, caller, body.name, body.scopes, body.days)
 
 
 @router.delete("/tokens/{token_id}", status_code=204, summary="Revoke a token")
@@ -96,9 +89,9 @@ def revoke_token(platform: PlatformOf, caller: CallerOf, token_id: str) -> Respo
 
 
 @open_router.post("/login", status_code=201, summary="Get a token for a name and a password")
-def login(platform: PlatformOf, body: LoginRequest) -> MadeToken:
+def login(platform: PlatformOf, body: LoginRequest) -> NewToken:
     """The one request of this API that needs no token."""
-    return _made(sessions.token_for_password(platform, body.user, body.password, body.workspace))
+    return sessions.token_for_password(platform, body.user, body.password, body.workspace)
 
 
 @router.post("/login-links", status_code=201, summary="Create a link that signs in to the console once")
@@ -127,15 +120,3 @@ def delete_access_key(platform: PlatformOf, caller: CallerOf, access_key: str) -
     """The pair is useless from now on."""
     access_keys.delete_access_key(platform, caller, access_key)
     return Response(status_code=204)
-
-
-def _made(made: tokens.NewToken) -> MadeToken:
-    view = made.view
-    return MadeToken(
-        id=view.id,
-        name=view.name,
-        token=made.token,
-        scopes=view.scopes,
-        created_at=view.created_at,
-        expires_at=view.expires_at,
-    )
