@@ -399,7 +399,7 @@ def _clean(name: str) -> str:
 
 def _is_metric_name(name: str) -> bool:
     clean = _clean(name).replace("-", "_")
-    if clean in _METRIC_WORDS or name == "mAP":
+    if clean in _METRIC_WORDS or "mAP" in re.split(r"[_/.@-]", name):
         return True
     parts = re.split(r"[_/.@]", clean)
     return any(part in _METRIC_WORDS for part in parts) or any(
