@@ -132,6 +132,11 @@ class EmbeddedStore:
         """The bucket, made if it is not there yet. The platform's own buckets may be named here."""
         if not _INTERNAL_BUCKET.fullmatch(name):
             check_bucket_name(name)
+        with self._transactions.read() as connection:
+            try:
+                return index.find_bucket(connection, name)[1]
+            except NotFound:
+                pass
         bucket = Bucket(name, workspace_id, time.time())
         return self._write(lambda c: index.insert_bucket(c, bucket, may_exist=True))
 
