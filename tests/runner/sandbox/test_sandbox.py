@@ -156,6 +156,22 @@ def test_stop_asks_first_and_insists_after_the_grace(host: Any) -> None:
     assert not answer["out_of_memory"] and answer["message"] == ""
 
 
+def test_signals_that_the_runner_ignores_work_in_the_job(host: Any) -> None:
+    answer, log = host.run(
+        """
+        import os, signal, time
+        print(int(signal.getsignal(15)), int(signal.getsignal(10)), signal.pthread_sigmask(0, []))
+        print("ready", flush=True)
+        time.sleep(60)
+        """,
+        ignored=[signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP],
+        blocked=[signal.SIGTERM, signal.SIGUSR2],
+        stop={"line": "ready", "grace": 20},
+    )
+    assert answer["exits"]["0"]["signal"] == signal.SIGTERM
+    assert log.startswith("0 0 set()")  # SIG_DFL, SIG_DFL, nothing blocked
+
+
 def test_stop_reaches_the_children_of_a_rank(host: Any) -> None:
     answer, log = host.run(
         arguments=[

@@ -50,6 +50,8 @@ SYSTEM_FILES = (
     "/etc/ssl/openssl.cnf",
     "/etc/timezone",
 )
+# Files of /proc that tell about other processes of the same user, or of the host.
+HIDDEN = ("/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats")
 # CPU and NUMA topology: OpenMP and cpuinfo (PyTorch) misjudge the machine without it.
 TOPOLOGY = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 # What device libraries read to find the devices and how they are connected.
@@ -97,6 +99,10 @@ def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> li
         elif os.path.isdir(path):
             arguments += ["--ro-bind", path, path]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
+    for path in HIDDEN:
+        if os.path.exists(path):
+            # Devices do not work on a plain bind mount: whoever opens it is refused.
+            arguments += ["--ro-bind", "/dev/null", path]
     if spec.limits.memory_mb:
         arguments += ["--size", str(spec.limits.memory_mb << 20)]
     arguments += ["--perms", "1777", "--tmpfs", "/dev/shm"]

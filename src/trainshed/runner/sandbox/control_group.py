@@ -143,11 +143,16 @@ def find_parents() -> dict[str, Path]:
     own = ROOT / unified.lstrip("/")
     enabled = enable_controllers(own) or make_room(own)
     if enabled:
-        return dict.fromkeys(enabled, own)
+        return dict.fromkeys(enabled, own) if may_move_below(own) else {}
     # The platform sits in a leaf of a group that is its own, or whose children are limited already.
-    if own != ROOT and os.access(own.parent, os.W_OK):
+    if own != ROOT and may_move_below(own.parent):
         enabled = enable_controllers(own.parent) if is_delegated(own.parent) else read_enabled(own.parent)
     return dict.fromkeys(enabled, own.parent)
+
+
+def may_move_below(folder: Path) -> bool:
+    """Whether we may make a group in this one and move processes between its children."""
+    return os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
 
 
 def read_enabled(folder: Path) -> list[str]:

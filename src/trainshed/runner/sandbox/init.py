@@ -24,8 +24,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25
+SIGKILL, SIGTERM, SIGSTOP = 9, 15, 19
+# What the runner ignores or blocks must not be ignored or blocked in the job.
+SIGNALS = [number for number in range(1, 32) if number not in (SIGKILL, SIGSTOP)]
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
 
 
@@ -142,8 +145,8 @@ class Init:
                     (os.POSIX_SPAWN_DUP2, rank.log, 2),
                 ],
                 setsid=True,
-                # The interpreter ignores these two; the job must find them as a shell leaves them.
-                setsigdef=[SIGPIPE, SIGXFSZ],
+                setsigdef=SIGNALS,
+                setsigmask=[],
             )
         except (OSError, ValueError) as error:
             self.report_unstartable(rank, process["arguments"][0], error)
@@ -310,22 +313,26 @@ def find_descendants(ancestor: int) -> list[int]:
     return found
 
 
-def call_prctl(option: int, value: int) -> None:
-    """prctl(2), without the 5 ms that the `ctypes` package takes to load."""
+def call_library(name: str, *arguments: int) -> int:
+    """A function of the C library, without the 5 ms that the `ctypes` package takes to load."""
     import _ctypes
 
     loader: Any = _ctypes
-    address = loader.dlsym(loader.dlopen(None, 2), "prctl")
-    loader.call_function(address, (option, value, 0, 0, 0))
+    result: int = loader.call_function(loader.dlsym(loader.dlopen(None, 2), name), arguments)
+    return result
 
 
 def main(control: int) -> None:
     """Run as the sandbox's first process."""
     os.set_inheritable(control, False)
     # The job runs with our uid: it must not trace us or reach our descriptors through /proc.
-    call_prctl(PR_SET_DUMPABLE, 0)
+    call_library("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    # Kernel keys (of Kerberos, of encrypted disks) pass from parent to child: begin with an empty ring.
+    keyctl = SYS_KEYCTL.get(os.uname().machine)
+    if keyctl is not None:
+        call_library("syscall", keyctl, KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
     if os.getpid() != 1:
-        call_prctl(PR_SET_CHILD_SUBREAPER, 1)
+        call_library("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     Init(control).run()
 
 
