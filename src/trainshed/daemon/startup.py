@@ -155,7 +155,7 @@ def render_banner(prepared: Prepared, *, detached: bool) -> str:
         ]
     lines += [
         "",
-        "  Next           trainshed" + option + " run --code examples/digits-numpy --boot train.py --follow",
+        f"  Next           trainshed{option} run --help (a first job: docs/quick-start.md)",
         "  Stop           " + (f"trainshed{option} down" if detached else "Ctrl-C") + " (running jobs go on)",
     ]
     return "\n".join(lines)
