@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from trainshed.model.errors import HostUnfit, InvalidInput, Unavailable
 __all__ = ["begin", "is_duplicate", "is_text", "open_engine", "read"]
 
 _READ_ONLY = "trainshed_read_only"
+_BUSY_SECONDS = 30
 
 
 def open_engine(url: str) -> Engine:
@@ -64,7 +67,7 @@ def _open_sqlite(url: URL) -> Engine:
         pool_size=8,
         max_overflow=40,
         # isolation_level None: the driver starts no transaction by itself, `_start_transaction` does.
-        connect_args={"timeout": 30, "isolation_level": None, "check_same_thread": False},
+        connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None, "check_same_thread": False},
     )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _start_transaction)
@@ -73,14 +76,25 @@ def _open_sqlite(url: URL) -> Engine:
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in (
-        "busy_timeout = 30000",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
+    cursor.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+    _switch_to_wal(cursor)
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
+    """Needed once in a database's life. SQLite does not wait for others here, so we do."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                cursor.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _start_transaction(connection: Connection) -> None:
