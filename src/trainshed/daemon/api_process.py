@@ -12,10 +12,12 @@ def main() -> int:
     """Serve until SIGTERM."""
     process = begin("api")
     from trainshed.api.native.app import create_app
+    from trainshed.console.app import create_console
     from trainshed.services.platform import open_platform
 
     platform = open_platform(process.home, process.settings)
-    serve(create_app(platform), process.settings.host, process.settings.port, process.say_ready)
+    app = create_app(platform, create_console(platform))
+    serve(app, process.settings.host, process.settings.port, process.say_ready)
     return 0
 
 
