@@ -121,8 +121,9 @@ def main() -> int:
     process = begin("fork-server")
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(0))
-    from trainshed.runner.main import run
+    from trainshed.runner.main import run, warm_up
 
+    warm_up()
     server = ForkServer(process.home, run)
     # Move all that exists now out of the collector's sight: collecting it in a fork would copy every page.
     gc.collect()

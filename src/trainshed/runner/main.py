@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -12,8 +13,15 @@ from pathlib import Path
 from trainshed.model.home import RunFolder
 from trainshed.runner.node_run import NodeRun
 from trainshed.runner.salvage import salvage_node
+from trainshed.runner.sandbox.bubblewrap import compile_init
 
-__all__ = ["main", "run"]
+__all__ = ["main", "run", "warm_up"]
+
+
+def warm_up() -> None:
+    """Load what a run loads late: a process that forks many runners does it once for all of them."""
+    importlib.import_module("trainshed.store.embedded.store")
+    compile_init()
 
 
 def run(folder: Path, lock: int, *, salvage: bool = False) -> None:

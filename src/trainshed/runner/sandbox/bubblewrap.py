@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import marshal
@@ -79,6 +80,7 @@ def find_bubblewrap() -> str:
     )
 
 
+@functools.cache
 def compile_init() -> bytes:
     """Init as compiled code in a file's form: compiling it anew inside would take 5 ms of every start."""
     loader = importlib.machinery.SourceFileLoader(init.__name__, init.__file__)
