@@ -11,12 +11,12 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainshed.model.attempt import Cause, Ending, RankExit
 from trainshed.model.diagnosis import diagnose_ranks
 from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
 from trainshed.model.home import RunFolder
+from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
@@ -27,9 +27,6 @@ from trainshed.runner.site import read_launch, read_secrets, read_site
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.store import open_store
-
-if TYPE_CHECKING:
-    from trainshed.runner.environment.build import EnvironmentPaths
 
 __all__ = ["NodeRun"]
 
@@ -93,8 +90,6 @@ class NodeRun:
         return self._train(self._folders, environment)
 
     def _install(self) -> EnvironmentPaths:
-        from trainshed.runner.environment.build import ensure_environment
-
         return ensure_environment(
             self._launch.environment,
             Path(self._site.environments),
@@ -183,7 +178,13 @@ class NodeRun:
             return cut_short
         out_of_memory = sandbox.out_of_memory()
         if fault and not out_of_memory:
-            return Ending("failed", "platform", "sandbox", fault, "Rerun the job; `trainshed doctor` checks this machine.")
+            return Ending(
+                "failed",
+                "platform",
+                "sandbox",
+                fault,
+                "Rerun the job; `trainshed doctor` checks this machine.",
+            )
         return diagnose_ranks(
             list(exits.values()),
             {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},

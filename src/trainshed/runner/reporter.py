@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import replace
@@ -13,6 +14,9 @@ from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, to_json
 
 __all__ = ["PlatformLog", "Reporter", "ring_doorbell"]
+
+# Room on the disk that is kept so that the final report can be written when everything else is full.
+_RESERVE_BYTES = 64 << 10
 
 
 class PlatformLog:
@@ -42,6 +46,9 @@ class Reporter:
     def __init__(self, folder: RunFolder, launch: NodeLaunch, doorbell: str) -> None:
         self._path = folder.status
         self._doorbell = doorbell
+        self._reserve = folder.path / ".reserve"
+        if not self._reserve.exists():
+            self._reserve.write_bytes(bytes(_RESERVE_BYTES))
         self.report = NodeReport(
             job_id=launch.job_id,
             attempt=launch.attempt,
@@ -93,7 +100,13 @@ class Reporter:
 
     def _write(self, report: NodeReport, ring: bool = True) -> None:
         self.report = report
-        write_durably(self._path, to_json(report))
+        try:
+            write_durably(self._path, to_json(report))
+        except OSError as fault:
+            if fault.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._reserve.unlink(missing_ok=True)
+            write_durably(self._path, to_json(report))
         if ring and self._doorbell:
             ring_doorbell(self._doorbell)
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.environment.build import EnvironmentPaths
 from trainshed.runner.inventory import device_paths
 from trainshed.runner.sandbox import Forward, Mount, OverlayMount, SandboxSpec
-from trainshed.runner.shims import shims_folder
+from trainshed.runner.shims import SHIMS_PATH, shims_folder
 from trainshed.runner.site import Site
 from trainshed.runner.staging import StagedFolders
 
-if TYPE_CHECKING:
-    from trainshed.runner.environment.build import EnvironmentPaths
-
-__all__ = ["SHIMS_PATH", "plan_sandbox"]
-
-SHIMS_PATH = "/opt/trainshed/shims"
+__all__ = ["plan_sandbox"]
 
 
 def plan_sandbox(

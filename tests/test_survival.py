@@ -1,0 +1,220 @@
+"""Kill -9 of any process at random moments, over many jobs: the platform's first two promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.model.errors import Conflict, TrainshedError
+from trainshed.model.home import Home
+from trainshed.model.phase import Phase
+
+JOBS = 66
+SEED = 20
+# Each job writes numbered lines; after each it notes beside, outside the log, how many it has written.
+SCRIPT = """
+import os, sys, time
+marker, lines, attempt = sys.argv[1], int(sys.argv[2].split("=")[1]), os.environ["TRAINSHED_ATTEMPT"]
+out = os.environ["TRAINSHED_OUTPUT_OUT"]
+open(f"{out}/start-{attempt}-{os.urandom(4).hex()}", "w").close()
+note = os.open(f"{out}/count-{attempt}", os.O_WRONLY | os.O_CREAT)
+for number in range(lines):
+    os.write(1, b"line %d of attempt %s\\n" % (number, attempt.encode()))
+    os.pwrite(note, b"%08d" % (number + 1), 0)
+    time.sleep(0.01)
+os.write(1, b"done\\n")
+"""
+
+
+class Killer(threading.Thread):
+    """Kills one process after the other, by pid, never one that this test did not cause."""
+
+    def __init__(self, platform: Any, marker: str, seed: int) -> None:
+        super().__init__()
+        self._platform = platform
+        self._home: Home = platform.home
+        self._marker = marker.encode()
+        self._random = random.Random(seed)
+        self.stop = threading.Event()
+        self.kills: dict[str, int] = {}
+
+    def run(self) -> None:
+        parts = ["api", "store", "control", "fork-server"]
+        last_part = time.monotonic()
+        while not self.stop.wait(self._random.uniform(0.05, 0.6)):
+            target = self._random.choice(["runner", "user"])
+            # The platform gets time to stand up again, or no job would ever be accepted.
+            if time.monotonic() - last_part > self._random.uniform(1.0, 4.0):
+                target = self._random.choice(parts)
+                last_part = time.monotonic()
+            pid = self._find(target)
+            if pid:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                self.kills[target] = self.kills.get(target, 0) + 1
+
+    def _find(self, target: str) -> int | None:
+        if target == "runner":
+            pids = list(_runner_pids(self._home))
+        elif target == "user":
+            pids = list(_user_pids(self._marker))
+        else:
+            pids = [pid for name, pid in self._platform.pids().items() if name.replace("_", "-") == target]
+        return self._random.choice(pids) if pids else None
+
+
+def _runner_pids(home: Home) -> Iterator[int]:
+    for status in home.jobs.glob("*/attempt-*/node-*/status.json"):
+        try:
+            report = json.loads(status.read_text())
+        except (OSError, ValueError):
+            continue
+        pid = report["pid"]
+        if report["ending"] is None and Path(f"/proc/{pid}").exists():
+            yield pid
+
+
+def _user_pids(marker: bytes) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if marker in b" ".join(command) and b"/job/code/train.py" in command:
+                yield int(entry.name)
+
+
+def _insist(action: Any, seconds: float = 60.0) -> Any:
+    """Call the platform again while one of its processes is being restarted."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return action()
+        except TrainshedError as fault:
+            if fault.status < 500 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _submit(client: Any, code: Path, name: str, marker: str, chance: random.Random) -> None:
+    spec = {
+        "name": name,
+        "code": str(code),
+        "boot": "train.py",
+        "parameters": {"marker": marker, "lines": chance.randint(5, 120)},
+        "outputs": {"out": f"obs://survival/{name}/"},
+        "restarts": chance.choice([0, 0, 2]),
+        "grace": 1,
+    }
+    try:
+        _insist(lambda: client.submit(spec))
+    except Conflict:
+        # The server died between accepting the job and saying so; the job is there.
+        assert client.get(name).name == name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_job_ends_true_whatever_is_killed(support: Any, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    marker = f"survival-{os.getpid()}-{os.urandom(4).hex()}"
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(SCRIPT)
+    # More jobs at once than cores: pretend devices reserve none.
+    platform = support.start_platform(tmp_path / "home", "--rehearse", "nvidia:6")
+    client = platform.client()
+    killer = Killer(platform, marker, SEED)
+    try:
+        _insist(lambda: _make_bucket(platform))
+        killer.start()
+        for number in range(JOBS):
+            _submit(client, code, f"job-{number}", marker, chance)
+        jobs = {}
+        deadline = time.monotonic() + 300
+        while len(jobs) < JOBS:
+            assert time.monotonic() < deadline, f"only {len(jobs)} of {JOBS} jobs have ended; kills: {killer.kills}"
+            for number in range(JOBS):
+                if number not in jobs:
+                    job = _insist(lambda n=number: client.get(f"job-{n}"))
+                    if job.is_ended:
+                        jobs[number] = job
+                    elif len(jobs) > JOBS - 7:
+                        break
+            time.sleep(0.2)
+            if len(jobs) >= JOBS * 0.8:
+                # The last ones come home in peace, so that this test ends.
+                killer.stop.set()
+    finally:
+        killer.stop.set()
+        killer.join(30)
+    try:
+        assert sum(killer.kills.values()) >= 20 and len(killer.kills) >= 5, killer.kills
+        counted: dict[str, int] = {}
+        for number in range(JOBS):
+            phase = _check_job(support, platform, client, f"job-{number}")
+            counted[phase] = counted.get(phase, 0) + 1
+        assert counted.get("Completed", 0) > 0
+        support.wait_until(lambda: not list(_user_pids(marker.encode())), what="user processes are left over")
+        support.wait_until(lambda: not list(_runner_pids(platform.home)), what="runners are left over")
+    finally:
+        support.stop_platform(platform.home.path)
+    left = [pid for pid in _processes_of(platform.home.path)]
+    assert left == []
+
+
+def _make_bucket(platform: Any) -> None:
+    result = platform.cli("obs", "mb", "survival")
+    assert result.exit_code == 0, result.output
+
+
+def _check_job(support: Any, platform: Any, client: Any, name: str) -> str:
+    """What the job's record says must be what its own notes say."""
+    job = _insist(lambda: client.get(name))
+    phase = Phase(job.phase)
+    assert phase in (Phase.COMPLETED, Phase.FAILED), f"{name} ended as {phase}"
+    objects = _insist(lambda: _list(platform, name))
+    attempts = _insist(lambda: client.attempts(name))
+    for attempt in attempts:
+        starts = [key for key in objects if f"/start-{attempt.attempt}-" in key]
+        assert len(starts) <= 1, f"attempt {attempt.attempt} of {name} ran {len(starts)} times"
+        log = _insist(lambda a=attempt.attempt: b"".join(client.logs(name, attempt=a)))
+        numbers = [int(n) for n in re.findall(rb"^line (\d+) of attempt %d$" % attempt.attempt, log, re.MULTILINE)]
+        assert numbers == list(range(len(numbers))), f"{name}: the log has a gap"
+        key = next((key for key in objects if key.endswith(f"/count-{attempt.attempt}")), None)
+        if key is not None:
+            written = int(_insist(lambda k=key: platform.cli("obs", "cat", f"obs://survival/{k}")).stdout or 0)
+            assert len(numbers) >= written, f"{name}: {written - len(numbers)} lines are missing from the log"
+        is_last = attempt.attempt == attempts[-1].attempt
+        assert (b"\ndone\n" in b"\n" + log) or not (is_last and phase is Phase.COMPLETED)
+    return phase
+
+
+def _list(platform: Any, name: str) -> list[str]:
+    result = platform.cli("obs", "ls", "-r", "--json", f"obs://survival/{name}/")
+    assert result.exit_code == 0, result.output
+    return [item["key"] for item in result.json()["objects"]]
+
+
+def _processes_of(home: Path) -> Iterator[tuple[int, bytes]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(home).encode() in command:
+                yield int(entry.name), command
