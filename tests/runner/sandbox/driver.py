@@ -83,6 +83,15 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     signal.pthread_sigmask(signal.SIG_BLOCK, request.get("blocked", []))
     if "key" in request:
         plant_key(request["key"].encode())
+    if "before" in request:
+        (base / "before" / "root").mkdir(parents=True)
+        first = Sandbox(dataclasses.replace(spec, run_root=base / "before" / "root"))
+        first.prepare()
+        arguments = (os.path.realpath(sys.executable), "-c", request["before"])
+        first.start([SandboxProcess(0, arguments, {}, "/", base / "before" / "logs" / "rank-0.log")])
+        while not first.ended:
+            first.wait(10)
+        first.close()
     sandbox = Sandbox(spec)
     processes = [
         SandboxProcess(

@@ -273,6 +273,34 @@ def test_generated_files_and_mounts(host: Any) -> None:
     assert (host.base / "node-0" / "root" / "cache" / "x").read_text() == "x"
 
 
+def test_an_overlay_of_files_of_many_owners(host: Any) -> None:
+    """A job may change what its platform owns or the world may write, and the tree stays as it was."""
+    tree = host.make_folder("tree")
+    host.write(tree / "own", "own")
+    other = host.write(tree / "other", "other", 0o666)
+    if host.user == "root":
+        os.chown(other, 12345, 12345)
+    answer, log = host.run(
+        """
+        import os
+        for name in ("own", "other"):
+            open(f"/tree/{name}", "a").write(" changed")
+            print(open(f"/tree/{name}").read())
+        os.mkdir("/tree/new"); os.remove("/tree/own")
+        """,
+        overlays=[[str(tree), "/tree"]],
+    )
+    assert log.splitlines() == ["own changed", "other changed"], answer
+    assert (tree / "own").read_text() == "own" and other.read_text() == "other"
+
+
+def test_two_sandboxes_in_one_process(host: Any) -> None:
+    """An installation and the job itself, one after the other, in one runner."""
+    answer, log = host.run("print('second')", before="print('first')")
+    assert log == "second\n" and answer["exits"]["0"]["exit_code"] == 0
+    assert (host.base / "before" / "logs" / "rank-0.log").read_text() == "first\n"
+
+
 def test_writable_mounts_are_the_job_s(host: Any) -> None:
     host.make_folder("node-0")
     host.make_folder("node-0/root")

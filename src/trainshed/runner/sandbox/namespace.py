@@ -141,7 +141,8 @@ def mount_overlay(lower: str, upper: str, work: str, target: Path) -> None:
 
 
 def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> tuple[int, int]:
-    """A user namespace in which the ids (uid, gid) of `owner` stand for those of `shown`.
+    """A user namespace in which the ids (uid, gid) of `owner` stand for those of `shown`, and all others
+    for themselves.
 
     Returns its descriptor, and the pid of a helper that ends by itself and is to be waited for later (its
     end takes longer than all the rest).
@@ -158,8 +159,8 @@ def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> tuple
     try:
         if os.read(ready[0], 1) != b"1":
             raise OSError("The kernel refused a user namespace.")
-        Path(f"/proc/{child}/uid_map").write_text(f"{owner[0]} {shown[0]} 1")
-        Path(f"/proc/{child}/gid_map").write_text(f"{owner[1]} {shown[1]} 1")
+        Path(f"/proc/{child}/uid_map").write_text(render_id_map(owner[0], shown[0]))
+        Path(f"/proc/{child}/gid_map").write_text(render_id_map(owner[1], shown[1]))
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC), child
     except BaseException:
         os.close(go[1])
@@ -170,6 +171,15 @@ def open_user_namespace(owner: tuple[int, int], shown: tuple[int, int]) -> tuple
         for descriptor in (*ready, *go):
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def render_id_map(owner: int, shown: int) -> str:
+    """The map of a user namespace that shows one id as another. The other id's own files belong to
+    nobody then: they must not seem to be the owner's."""
+    low, high = sorted((owner, shown))
+    gaps = ((0, low), (low + 1, high), (high + 1, 2**32 - 1))
+    lines = [f"{first} {first} {last - first}" for first, last in gaps if last > first]
+    return "\n".join([*lines, f"{owner} {shown} 1"])
 
 
 def _call(number: int, *arguments: object) -> int:

@@ -64,7 +64,7 @@ class Sandbox:
 
     @property
     def limits_in_force(self) -> tuple[str, ...]:
-        """What is limited and how, for example "memory:cgroup"; known once started."""
+        """What is limited and how, for example "memory:cgroup"; known once prepared."""
         return self._keeper.in_force
 
     # -- before the job
@@ -85,6 +85,7 @@ class Sandbox:
             if not self.spec.allow_unsandboxed:
                 raise
             self.kind = "none"
+        self._keeper.apply()
 
     def _list_platform_mounts(self) -> list[Mount]:
         prefixes = {Path(sys.base_prefix).resolve()}
@@ -97,7 +98,6 @@ class Sandbox:
     def start(self, processes: list[SandboxProcess]) -> None:
         """Start every rank; what happens to them comes out of `poll`."""
         self._ranks = tuple(process.rank for process in processes)
-        self._keeper.apply()
         logs: list[int] = []
         ours, theirs = socket.socketpair()
         self._control = ours
