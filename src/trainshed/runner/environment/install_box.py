@@ -7,8 +7,10 @@ setup code; it sees a private folder only and reaches the network through `Index
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import select
 import selectors
 import shutil
 import signal
@@ -132,6 +134,9 @@ class InstallBox:
     def run(self, command: Sequence[str], log: Log, *, network: bool = True) -> BoxRun:
         """Run a command to its end; every line it prints goes to `log` without the index's passwords."""
         arguments = self._arguments(command, network) if self.sandboxed else list(command)
+        reader, writer = os.pipe()
+        if self.sandboxed:
+            arguments[1:1] = ["--info-fd", str(writer)]
         try:
             process = subprocess.Popen(
                 arguments,
@@ -140,9 +145,15 @@ class InstallBox:
                 stderr=subprocess.STDOUT,
                 env=self._variables(network),
                 cwd="/",
+                pass_fds=(writer,) if self.sandboxed else (),
             )
         except OSError as error:
+            os.close(reader)
             raise HostUnfit(f"Cannot start {arguments[0]}: {error.strerror}.", code="sandbox") from error
+        finally:
+            os.close(writer)
+        namespace = _watch_namespace(reader) if self.sandboxed else None
+        os.close(reader)
         try:
             return self._follow(process, log)
         finally:
@@ -151,6 +162,10 @@ class InstallBox:
             process.wait()
             if process.stdout:
                 process.stdout.close()
+            if namespace is not None:
+                # Whatever the run left behind is gone before anybody touches its files.
+                select.select([namespace], [], [], 30)
+                os.close(namespace)
 
     def _follow(self, process: subprocess.Popen[bytes], log: Log) -> BoxRun:
         """Read until the program has ended and its output is drained."""
@@ -290,6 +305,17 @@ class InstallBox:
             os.chown(folder, self.uid, self.uid)
 
 
+def _watch_namespace(reader: int) -> int | None:
+    """A descriptor that becomes readable when the last process of the sandbox is gone."""
+    data = b""
+    while piece := os.read(reader, 4096):
+        data += piece
+    try:
+        return os.pidfd_open(json.loads(data)["child-pid"])
+    except (ValueError, KeyError, OSError):
+        return None
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder whatever it holds: made unwritable by a build, or still written to by a dying one."""
     for _ in range(5):
@@ -300,7 +326,8 @@ def remove_folder(folder: Path) -> None:
             folder.rename(trash)
         except OSError:
             trash = folder
-        for path, names, _files in os.walk(trash):
+        # Root may remove anything, and must not change modes along paths that others made.
+        for path, names, _files in os.walk(trash) if os.geteuid() else ():
             for name in names:
                 child = os.path.join(path, name)
                 if not os.path.islink(child):
