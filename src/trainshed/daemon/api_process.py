@@ -17,7 +17,8 @@ def main() -> int:
 
     platform = open_platform(process.home, process.settings)
     app = create_app(platform, create_console(platform))
-    serve(app, process.settings.host, process.settings.port, process.say_ready)
+    # Followers of logs stay for hours; they reconnect, so a stop need not wait for them.
+    serve(app, process.settings.host, process.settings.port, process.say_ready, stop_seconds=1)
     return 0
 
 

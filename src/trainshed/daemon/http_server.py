@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
 
 __all__ = ["serve"]
 
-# Followers of a log hold their connection open for hours: they reconnect, so a stop need not wait for them.
-_STOP_SECONDS = 3
+
+def serve(app: Any, host: str, port: int, on_ready: Callable[[], None], *, stop_seconds: int = 5) -> None:
+    """Serve the application until SIGTERM or SIGINT. Requests under way have `stop_seconds` to end."""
+    asyncio.run(_serve(app, host, port, on_ready, stop_seconds))
 
 
-def serve(app: Any, host: str, port: int, on_ready: Callable[[], None]) -> None:
-    """Serve the application; returns after SIGTERM or SIGINT, when the requests under way were answered."""
-    asyncio.run(_serve(app, host, port, on_ready))
-
-
-async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None]) -> None:
+async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None], stop_seconds: int) -> None:
     from granian.constants import Interfaces
     from granian.server.embed import Server
 
@@ -35,7 +33,7 @@ async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None]) -
     )
     # The library calls its embedded form experimental on every start; we decided on it knowingly.
     logging.getLogger("_granian").setLevel(logging.ERROR)
-    server.workers_kill_timeout = _STOP_SECONDS
+    server.workers_kill_timeout = stop_seconds
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
@@ -43,7 +41,11 @@ async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None]) -
     try:
         await server.serve()
     except TimeoutError:
-        logging.getLogger("trainshed").info("Connections were still open after %s s; closed.", _STOP_SECONDS)
+        logging.getLogger("trainshed").info("Stopped with connections still open after %s s.", stop_seconds)
+        logging.shutdown()
+        # Every write is atomic and every client begins again: there is nothing to unwind, and unwinding
+        # tasks that the server has dropped already only fills the log with tracebacks.
+        os._exit(0)
     finally:
         announcing.cancel()
     if not server.interrupt_signal:

@@ -305,7 +305,8 @@ def main() -> int:
 
     supervisor = Supervisor(
         home=home,
-        environment={**os.environ, **settings_environment(settings)},
+        # Threads of a server would each get a memory pool of their own that is never given back.
+        environment={"MALLOC_ARENA_MAX": "2", **os.environ, **settings_environment(settings)},
         facts={
             "host": settings.host,
             "port": settings.port,
