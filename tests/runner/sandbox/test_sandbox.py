@@ -230,6 +230,27 @@ def test_a_killed_runner_leaves_no_process(host: Any) -> None:
     assert wait_until_gone(marker) == []
 
 
+def test_a_killed_bubblewrap_ends_the_job_and_is_told(host: Any) -> None:
+    marker = f"marker-{uuid.uuid4().hex}"
+    running = host.start(arguments=["bash", "-c", f"echo ready; sleep 300; : {marker}"])
+    running.wait_for("ready")
+    runner = running.process.pid
+    children = Path(f"/proc/{runner}/task/{runner}/children").read_text().split()
+    outer = [int(pid) for pid in children if b"bwrap" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(outer) == 1
+    os.kill(outer[0], signal.SIGKILL)
+    answer = running.finish()
+    assert "ended early" in answer["message"]
+    assert answer["exits"]["0"]["signal"] == 9 and not answer["exits"]["0"]["ended_by_platform"]
+    assert not answer["out_of_memory"]
+    assert wait_until_gone(marker) == []
+
+
+def test_threads_that_are_about_to_end_do_not_hinder(host: Any) -> None:
+    answer, log = host.run("print('ran')", threads=0.3)
+    assert log == "ran\n" and answer["kind"] == "bubblewrap"
+
+
 def test_a_killed_runner_s_groups_are_removed(host: Any) -> None:
     from trainshed.runner.sandbox import remove_stale_groups
 

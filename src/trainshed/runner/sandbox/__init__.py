@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainshed.runner.sandbox.control_group import remove_stale_groups
+from trainshed.runner.sandbox.namespace import claim_namespace
 from trainshed.runner.sandbox.sandbox import Event, Sandbox
 from trainshed.runner.sandbox.spec import (
     Forward,
@@ -26,5 +27,6 @@ __all__ = [
     "SandboxProcess",
     "SandboxSpec",
     "Usage",
+    "claim_namespace",
     "remove_stale_groups",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
+import time
 from pathlib import Path
 
 from trainshed.model.errors import HostUnfit
@@ -12,6 +12,7 @@ from trainshed.model.errors import HostUnfit
 __all__ = [
     "bind",
     "bind_with_owner",
+    "claim_namespace",
     "enter_private_namespace",
     "mount",
     "mount_overlay",
@@ -52,8 +53,8 @@ def enter_private_namespace() -> None:
         return
     is_root = os.geteuid() == 0
     uid, gid = os.geteuid(), os.getegid()
-    if not is_root and threading.active_count() > 1:
-        raise RuntimeError("The sandbox must be prepared before the first thread starts.")
+    if not is_root:
+        wait_for_threads()
     if _libc.unshare(CLONE_NEWNS if is_root else CLONE_NEWUSER | CLONE_NEWNS) != 0:
         error = ctypes.get_errno()
         raise HostUnfit(
@@ -66,6 +67,28 @@ def enter_private_namespace() -> None:
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     _private_in = os.getpid()
     mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def claim_namespace() -> None:
+    """Enter the private namespace now, if the machine allows it. To be called at the very start of a
+    runner, while it surely has one thread; where it is not possible, preparing a sandbox says why."""
+    try:
+        enter_private_namespace()
+    except (HostUnfit, OSError):
+        pass
+
+
+def wait_for_threads(seconds: float = 5.0) -> None:
+    """Wait for threads that have been joined, or are about to end, to be gone for the kernel too."""
+    deadline = time.monotonic() + seconds
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > deadline:
+            raise HostUnfit(
+                "The runner has threads, and the kernel gives a user namespace to single threads only.",
+                hint="This is a mistake of the platform's: please report it.",
+                code="sandbox",
+            )
+        time.sleep(0.001)
 
 
 def describe_namespace_fix() -> str:

@@ -39,7 +39,7 @@ Event = RankStarted | RankExit | SandboxEnded
 class Sandbox:
     """Runs all ranks of one node, behind a wall (`kind` "bubblewrap") or, where allowed, without ("none").
 
-    `prepare` must be called before the process has threads, and `start` from a thread that lives as long
+    The first `prepare` (or `claim_namespace`) needs a process with a single thread, and `start` from a thread that lives as long
     as the job: the kernel ends the job when that thread ends.
     """
 
