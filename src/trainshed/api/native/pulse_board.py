@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
@@ -18,7 +19,10 @@ from trainshed.services.pulse import Pulse
 __all__ = ["Follower", "PulseBoard"]
 
 _log = logging.getLogger("trainshed.api")
-_INTERVAL_SECONDS = 0.15
+# How often to look: while somebody has just come or something has just happened, and otherwise.
+_EAGER_SECONDS = 0.03
+_CALM_SECONDS = 0.15
+_STAY_EAGER_SECONDS = 3.0
 _PAUSE_AFTER_FAULT_SECONDS = 2.0
 
 Probe = Callable[[], object]
@@ -38,11 +42,13 @@ class Follower:
         """What the probe sees now. Runs in a thread."""
         return self._probe() if self._probe is not None else None
 
-    def tell(self, pulse: Pulse | None, state: object) -> None:
-        """Take in what was seen, and wake up if it is news."""
-        if (pulse, state) != (self.pulse, self._state):
-            self.pulse, self._state = pulse, state
-            self._news.set()
+    def tell(self, pulse: Pulse | None, state: object) -> bool:
+        """Take in what was seen, and wake up if it is news; whether it is."""
+        if (pulse, state) == (self.pulse, self._state):
+            return False
+        self.pulse, self._state = pulse, state
+        self._news.set()
+        return True
 
     def clear(self) -> None:
         """What follows is news; call it before looking for oneself, so that nothing falls between."""
@@ -64,6 +70,7 @@ class PulseBoard:
         self._read = read
         self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
+        self._eager_until = 0.0
 
     @property
     def followers(self) -> int:
@@ -75,6 +82,7 @@ class PulseBoard:
         """Follow a job as long as the block runs; the probe's answer is compared as well."""
         follower = Follower(job_id, probe)
         self._followers.add(follower)
+        self._stay_eager()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll())
         try:
@@ -86,6 +94,7 @@ class PulseBoard:
         limiter = anyio.CapacityLimiter(1)
         while self._followers:
             followers = list(self._followers)
+            began = time.monotonic()
             try:
                 pulses, states = await anyio.to_thread.run_sync(self._look, followers, limiter=limiter)
             except Exception:
@@ -93,9 +102,19 @@ class PulseBoard:
                 _log.exception("reading the pulse of followed jobs failed")
                 await asyncio.sleep(_PAUSE_AFTER_FAULT_SECONDS)
                 continue
-            for follower, state in zip(followers, states, strict=True):
+            news = [
                 follower.tell(pulses.get(follower.job_id), state)
-            await asyncio.sleep(_INTERVAL_SECONDS)
+                for follower, state in zip(followers, states, strict=True)
+            ]
+            if any(news):
+                self._stay_eager()
+            now = time.monotonic()
+            pause = _EAGER_SECONDS if now < self._eager_until else _CALM_SECONDS
+            # However many follow: looking takes a tenth of the time at most.
+            await asyncio.sleep(max(pause, 9 * (now - began)))
+
+    def _stay_eager(self) -> None:
+        self._eager_until = time.monotonic() + _STAY_EAGER_SECONDS
 
     def _look(self, followers: list[Follower]) -> tuple[dict[str, Pulse], list[object]]:
         states = [follower.look() for follower in followers]
