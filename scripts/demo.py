@@ -1,4 +1,7 @@
-"""Start a platform in .demo/, train a real model on it, and show what came out. Run by `make demo`."""
+"""Start a platform in .demo/, train a real model on it, and show what came out. Run by `make demo`.
+
+Another folder can be named: `python scripts/demo.py FOLDER`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-HOME = REPOSITORY / ".demo" / "home"
-TRAINSHED = REPOSITORY / ".venv" / "bin" / "trainshed"
+FOLDER = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else REPOSITORY / ".demo"
+HOME = FOLDER / "home"
 EXAMPLE = "examples/digits-numpy"
 
 
@@ -20,7 +23,7 @@ def trainshed(*arguments: str, show: bool = True, check: bool = True) -> subproc
     if show:
         print(f"\n\033[1m$ trainshed {' '.join(arguments)}\033[0m", flush=True)
     return subprocess.run(
-        [TRAINSHED, *arguments],
+        [sys.executable, "-m", "trainshed.cli.main", *arguments],
         cwd=REPOSITORY,
         env={**os.environ, "TRAINSHED_HOME": str(HOME)},
         capture_output=not show,
@@ -45,11 +48,12 @@ def main() -> int:
         *("--param", "epochs=10", "--flavor", "cpu.1", "--follow"),
     )
     trainshed("metrics", f"digits-{run}")
-    trainshed("obs", "cp", "-r", f"obs://results/run-{run}/", f".demo/run-{run}/")
-    result = json.loads((REPOSITORY / ".demo" / f"run-{run}" / "accuracy.json").read_text())
+    results = FOLDER / f"run-{run}"
+    trainshed("obs", "cp", "-r", f"obs://results/run-{run}/", f"{results}/")
+    result = json.loads((results / "accuracy.json").read_text())
     state = json.loads(trainshed("status", "--json", show=False).stdout)
     print(
-        f"\nThe model lies in .demo/run-{run}/model.npz. It recognises {result['accuracy']:.1%} of "
+        f"\nThe model lies in {results}/model.npz. It recognises {result['accuracy']:.1%} of "
         f"{result['test_images']} digits that it has never seen ({time.monotonic() - started:.0f} s).\n\n"
         f"  Console   {state['url']}\n"
         f"  Try       export TRAINSHED_HOME={HOME}; .venv/bin/trainshed jobs\n"
@@ -62,6 +66,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except subprocess.CalledProcessError as fault:
-        print(f"\nThe demonstration stopped: `{' '.join(map(str, fault.cmd))}` failed.", file=sys.stderr)
+        print(f"\nThe demonstration stopped: `trainshed {' '.join(fault.cmd[3:])}` failed.", file=sys.stderr)
         print(f"Logs of the platform: {HOME / 'logs'}; stop it with: make demo-down", file=sys.stderr)
         sys.exit(1)
