@@ -17,6 +17,7 @@ import pytest
 from trainshed.model.engines import EnginePreset
 from trainshed.model.errors import InvalidInput, TrainshedError
 from trainshed.model.launch_plan import Environment
+from trainshed.runner.environment import build
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.failure import EnvironmentFailed
 from trainshed.runner.environment.interpreter import find_interpreter
@@ -31,6 +32,7 @@ BUILDER = """
 import sys, json
 from pathlib import Path
 from trainshed.model.launch_plan import Environment
+from trainshed.runner.environment import build
 from trainshed.runner.environment.build import ensure_environment
 environment = Environment("python", sys.argv[2], tuple(json.loads(sys.argv[3])), sys.argv[4])
 def log(data):
@@ -329,14 +331,28 @@ def test_a_digest_cannot_lead_out_of_the_folder(tmp_path: Path, log: Log) -> Non
         ensure_environment(Environment("python", "", (), "../../etc"), tmp_path / "e", log)
 
 
-def test_without_a_sandbox_scripts_find_their_own_place(tmp_path: Path, log: Log, wheelhouse: Any) -> None:
+def test_without_a_sandbox_scripts_find_their_own_place(
+    tmp_path: Path, log: Log, wheelhouse: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wheelhouse.add_wheel("beta", module="def main(): print('beta runs')\n")
+    assert ensure_environment(exact(), tmp_path / "e", log, sandboxed=False).target == "/opt/environment"
+    monkeypatch.setattr(build, "can_sandbox", lambda: False)
     paths = ensure_environment(exact("beta==1.0"), tmp_path / "e", log, sandboxed=False)
     assert paths.target == str(paths.path_on_host)
     answer = subprocess.run(
         [f"{paths.target}/bin/beta-tool"], capture_output=True, text=True, timeout=60, check=True
     )
     assert answer.stdout == "beta runs\n"
+
+
+def test_an_installation_leaves_no_thread_behind(tmp_path: Path, log: Log, wheelhouse: Any) -> None:
+    before = set(threading.enumerate())
+    payload = (
+        "import socket\nresult['text'] = str(socket.create_connection(('127.0.0.1', 3128)).sendall(b'GET '))"
+    )
+    wheelhouse.add_source("talker", payload)
+    ensure_environment(exact("talker==1.0"), tmp_path / "e", log)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.slow

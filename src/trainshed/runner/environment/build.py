@@ -19,7 +19,13 @@ from trainshed.model.errors import InvalidInput, TrainshedError
 from trainshed.model.launch_plan import Environment
 from trainshed.runner.environment.failure import HeldErrors, explain_failure, needs_build
 from trainshed.runner.environment.index import read_pip_settings
-from trainshed.runner.environment.install_box import ENVIRONMENT_PATH, InstallBox, Log, remove_folder
+from trainshed.runner.environment.install_box import (
+    ENVIRONMENT_PATH,
+    InstallBox,
+    Log,
+    can_sandbox,
+    remove_folder,
+)
 from trainshed.runner.environment.interpreter import Interpreter, find_interpreter
 from trainshed.runner.environment.resolution import INSTALL_UID, digest_environment, refuse_secret_index
 from trainshed.runner.shims import SHIMS_PATH
@@ -59,13 +65,15 @@ def ensure_environment(
     """The environment of a job, built now if this machine does not have it yet.
 
     Whoever comes second waits for the first and says so in `log`. Started as root, packages are unpacked as
-    `install_uid`, and code of packages runs as `uid` (the workspace's own).
+    `install_uid`, and code of packages runs as `uid` (the workspace's own). With `sandboxed` false, a machine
+    that has no sandbox does without.
     """
     digest = environment.digest or digest_environment(
         find_interpreter(environment.python), environment.packages
     )
     if not _DIGEST.fullmatch(digest):
         raise InvalidInput("The environment's digest is not one.", where="environment")
+    sandboxed = sandboxed or can_sandbox()
     target = folder / digest
     if (found := _read_complete(target, sandboxed)) is not None:
         return found

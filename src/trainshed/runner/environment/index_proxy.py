@@ -12,8 +12,8 @@ import ipaddress
 import os
 import socket
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -62,7 +62,10 @@ class IndexProxy:
         self._upstream = variables.get("HTTPS_PROXY") or variables.get("ALL_PROXY") or ""
         self._own = set(_own_addresses() if own_addresses is None else own_addresses)
         self._listener: socket.socket | None = None
-        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._guard = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
+        self._stopped = False
 
     def start(self) -> None:
         """Listen; each connection is served by a thread of its own."""
@@ -77,36 +80,68 @@ class IndexProxy:
         self._path.chmod(0o666)
         listener.listen(64)
         self._listener = listener
-        threading.Thread(target=self._serve, args=(listener,), name="index-proxy", daemon=True).start()
+        self._start_thread(self._serve, listener)
 
     def stop(self) -> None:
-        """Accept no more connections."""
+        """End every connection and every thread: the caller may need to be a process of one thread again."""
+        with self._guard:
+            self._stopped = True
+            sockets, threads = list(self._sockets), list(self._threads)
         if self._listener is not None:
+            sockets.append(self._listener)
+        for item in sockets:
             with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)
+                item.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(5)
+        if self._listener is not None:
             self._listener.close()
             self._path.unlink(missing_ok=True)
 
-    def _serve(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client = listener.accept()[0]
-            except OSError:
-                return
-            if not self._slots.acquire(blocking=False):
-                client.close()
-                continue
-            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+    def _start_thread(self, target: Callable[..., None], *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=self._run_thread, args=(target, *arguments), daemon=True)
+        with self._guard:
+            self._threads.add(thread)
+        thread.start()
+        return thread
 
-    def _answer(self, client: socket.socket) -> None:
+    def _run_thread(self, target: Callable[..., None], *arguments: object) -> None:
         try:
-            with client:
-                client.settimeout(300)
-                self._forward(client)
+            target(*arguments)
         except (OSError, ValueError):
             pass
         finally:
-            self._slots.release()
+            with self._guard:
+                self._threads.discard(threading.current_thread())
+
+    @contextmanager
+    def _known(self, item: socket.socket) -> Iterator[socket.socket]:
+        """A socket that `stop` will end."""
+        with item:
+            with self._guard:
+                if self._stopped:
+                    raise OSError("the proxy has been stopped")
+                self._sockets.add(item)
+            try:
+                yield item
+            finally:
+                with self._guard:
+                    self._sockets.discard(item)
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            client = listener.accept()[0]
+            with self._guard:
+                is_full = self._stopped or len(self._sockets) > 2 * _MOST_CONNECTIONS
+            if is_full:
+                client.close()
+            else:
+                self._start_thread(self._answer, client)
+
+    def _answer(self, client: socket.socket) -> None:
+        with self._known(client):
+            client.settimeout(300)
+            self._forward(client)
 
     def _forward(self, client: socket.socket) -> None:
         head, body = _read_head(client)
@@ -125,15 +160,14 @@ class IndexProxy:
         except OSError:
             client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\n\r\n")
             return
-        with server:
+        with self._known(server):
             if tunnel:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
                 body = _plain_request(head, method, parts.path or "/", parts.query) + body
             if body:
                 server.sendall(body)
-            back = threading.Thread(target=_pump, args=(server, client), daemon=True)
-            back.start()
+            back = self._start_thread(_pump, server, client)
             _pump(client, server)
             back.join()
 

@@ -7,6 +7,7 @@ setup code; it sees a private folder only and reaches the network through `Index
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -26,7 +27,7 @@ from trainshed.runner.environment.index_proxy import IndexProxy
 from trainshed.runner.environment.interpreter import Interpreter, find_uv
 from trainshed.runner.sandbox.bubblewrap import SYSTEM_FILES, SYSTEM_LINKS
 
-__all__ = ["ENVIRONMENT_PATH", "BoxRun", "InstallBox", "Log", "remove_folder"]
+__all__ = ["ENVIRONMENT_PATH", "BoxRun", "InstallBox", "Log", "can_sandbox", "remove_folder"]
 
 Log = Callable[[bytes], None]
 
@@ -303,6 +304,18 @@ class InstallBox:
         folder.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0 and self.uid and self.sandboxed:
             os.chown(folder, self.uid, self.uid)
+
+
+@functools.cache
+def can_sandbox() -> bool:
+    """Whether bubblewrap is installed and this machine lets it work."""
+    command = ["bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    if os.geteuid() == 0:
+        command.remove("--unshare-user")
+    try:
+        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _watch_namespace(reader: int) -> int | None:

@@ -17,7 +17,7 @@ from trainshed.model.errors import TrainshedError
 from trainshed.model.launch_plan import Environment
 from trainshed.runner.environment.failure import EnvironmentFailed, HeldErrors, explain_failure, needs_build
 from trainshed.runner.environment.index import PackageIndex, read_pip_settings
-from trainshed.runner.environment.install_box import InstallBox, Log, remove_folder
+from trainshed.runner.environment.install_box import InstallBox, Log, can_sandbox, remove_folder
 from trainshed.runner.environment.interpreter import Interpreter, find_interpreter, find_uv
 from trainshed.runner.environment.requirements import (
     CheckedRequirements,
@@ -59,7 +59,8 @@ def resolve(
     """The exact environment of a job: every package with its version, and a digest of all of it.
 
     `folder` is the platform's folder of environments. An engine without packages and a job without
-    requirements need no resolver; an engine alone is answered from a cache for a day.
+    requirements need no resolver; an engine alone is answered from a cache for a day. With `sandboxed` false,
+    a machine that has no sandbox does without.
     """
     interpreter = find_interpreter(engine.python)
     checked = check_requirements(requirements or "", allow_index=allow_index)
@@ -75,7 +76,7 @@ def resolve(
         interpreter=interpreter,
         index=index,
         uid=install_uid,
-        sandboxed=sandboxed,
+        sandboxed=sandboxed or can_sandbox(),
         should_stop=should_stop,
         seconds=seconds,
     )
