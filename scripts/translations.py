@@ -1,7 +1,7 @@
 """Bring the console's catalogs up to date: collect the messages of its pages, merge, compile.
 
-    python scripts/translations.py            after a change of a template: new messages appear in the .po file
-    python scripts/translations.py --check    whether .po and .mo fit the pages; nothing is written
+python scripts/translations.py            after a change of a template: new messages appear in the .po file
+python scripts/translations.py --check    whether .po and .mo fit the pages; nothing is written
 """
 
 from __future__ import annotations

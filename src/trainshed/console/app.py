@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
@@ -52,6 +52,8 @@ def create_console(platform: Platform) -> ASGIApp:
             Route("/jobs/{job}/stop", job.stop, methods=["POST"]),
             Route("/jobs/{job}/rerun", job.rerun, methods=["POST"]),
             Route("/jobs/{job}/delete", job.delete, methods=["POST"]),
+            # What browsers ask for by themselves.
+            Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg", status_code=301)),
             # Parts of pages, fetched by htmx.
             Route("/parts/jobs", listing.refresh),
             Route("/parts/jobs/{job}", job.refresh),

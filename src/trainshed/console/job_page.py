@@ -167,14 +167,14 @@ class _Owned:
 
 
 def _telling_stream(job: JobView) -> str:
-    """The log to open first: the one of the rank that failed, the platform's own as long as no rank ran."""
-    if job.ending is not None:
-        rank = job.ending.get("rank", -1)
-        if isinstance(rank, int) and rank >= 0:
-            return f"rank-{rank}"
-        if job.ending.get("outcome") != "completed":
-            return ""
-    return "rank-0" if job.detail in ("training", "uploading") or job.ending is not None else ""
+    """The log to open first: of the rank that failed, of the platform if it was no rank; empty: any with lines."""
+    ending = job.ending or {}
+    rank = ending.get("rank", -1)
+    if isinstance(rank, int) and rank >= 0:
+        return f"rank-{rank}"
+    if ending.get("outcome") == "failed":
+        return "platform"
+    return "rank-0" if job.detail in ("training", "uploading") else ""
 
 
 def _as_yaml(spec: dict[str, Any]) -> str:

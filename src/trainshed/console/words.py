@@ -50,6 +50,7 @@ SOURCES: dict[str, str] = {
     "runner": _("runner"),
     "engine": _("engine"),
     "user": _("user"),
+    "platform": _("platform"),
 }
 
 # What was just done, by the word in the address that a page was opened with.

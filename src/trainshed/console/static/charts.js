@@ -94,10 +94,17 @@
         height: 150,
         legend: { show: labels.length > 1, live: false },
         cursor: { points: { size: 6 }, y: false },
-        scales: { x: { time: false } },
+        scales: {
+          // One point alone has no width: give it some room.
+          x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+          y: { range: (_, low, high) => (low === null ? [0, 1] : uPlot.rangeNum(low, low === high ? low + (Math.abs(low) || 1) : high, 0.1, true)) },
+        },
         axes: [
           { ...side, size: 26, values: (_, values) => values.map(shortNumber) },
-          { ...side, size: 52, values: (_, values) => values.map(format) },
+          format === sizeFormat
+            // Ticks of memory stand at powers of two.
+            ? { ...side, size: 66, incrs: Array.from({ length: 44 }, (_, power) => 2 ** power), values: (_, values) => values.map(format) }
+            : { ...side, size: 52, values: (_, values) => values.map(format) },
         ],
         series: [
           { label: this.words[axis] },
@@ -190,12 +197,17 @@
       for (const { title, lines } of shown) {
         let chart = this.charts.get(title);
         if (!chart) {
-          chart = new Chart(this.box, title, this.box.dataset, this.format(title));
+          chart = new Chart(this.box, this.title(title), this.box.dataset, this.format(title));
           this.charts.set(title, chart);
         }
         chart.update(lines.slice(0, COLOURS.length));
       }
       this.offerMore(groups.length - shown.length, metrics);
+    }
+
+    // Measures of the machine have names in the visitor's language.
+    title(name) {
+      return this.box.dataset[{ cpu: "cpu", memory_bytes: "memory" }[name]] ?? name;
     }
 
     offerMore(count, metrics) {

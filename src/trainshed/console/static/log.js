@@ -160,6 +160,7 @@
     if (mine !== generation) return;
     const wanted = chosen || live()?.dataset.defaultStream;
     const found = streams.find((one) => one.stream === wanted)
+      ?? streams.find((one) => one.stream === "rank-0" && one.size > 0)
       ?? streams.find((one) => one.stream === "platform") ?? streams[0];
     streamChoice.replaceChildren(...streams.map((one) => {
       const option = new Option(label(one.stream), one.stream);
