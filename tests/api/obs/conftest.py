@@ -1,103 +1,16 @@
-"""A real store process, with two workspaces that know nothing of each other."""
+"""The store process that these tests talk to."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
-import httpx
-import pytest
+# Tests are no package; what several rooms share is loaded by its path.
+_loader = SourceFileLoader("store_server", str(Path(__file__).parents[2] / "store_server.py"))
+_shared = sys.modules["store_server"] = ModuleType("store_server")
+_loader.exec_module(_shared)
 
-from trainshed.db.engine import begin
-from trainshed.model.home import Home
-from trainshed.model.settings import Settings
-from trainshed.services.identity import authenticate_token
-from trainshed.services.platform import open_platform
-from trainshed.services.setup import first_start
-from trainshed.services.tokens import create_token, issue_token
-from trainshed.services.users import create_user
-from trainshed.services.workspaces import create_workspace, set_member
-
-
-@dataclass(frozen=True)
-class StoreServer:
-    """The address of a store process, and tokens for it."""
-
-    url: str
-    home: Home
-    token: str
-    viewer: str
-    stranger: str
-
-    def http(self, token: str | None = None) -> httpx.Client:
-        """A plain HTTP client with a token."""
-        chosen = self.token if token is None else token
-        return httpx.Client(
-            base_url=self.url + "/native/v1", headers={"Authorization": f"Bearer {chosen}"}, timeout=30
-        )
-
-
-def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
-    """Start the store process and wait until it answers."""
-    environment = {**os.environ, "TRAINSHED_OBS_PORT": str(port), "TRAINSHED_HOST": "127.0.0.1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainshed.daemon.store_process", "--home", str(home.path)], env=environment
-    )
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200:
-                return process
-        except httpx.HTTPError:
-            time.sleep(0.05)
-    process.kill()
-    process.wait()
-    raise AssertionError("the store process did not answer")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    """A running store process."""
-    home = Home(tmp_path_factory.mktemp("home"))
-    platform = open_platform(home, Settings())
-    made = first_start(platform)
-    assert made is not None
-    admin = authenticate_token(platform, made.token)
-    other = create_workspace(platform, admin, "other")
-    tokens = {}
-    for name, workspace, role in (
-        ("dev", admin.workspace_id, "developer"),
-        ("viewer", admin.workspace_id, "viewer"),
-        ("stranger", other.id, "developer"),
-    ):
-        user = create_user(platform, admin, name)
-        set_member(platform, admin, name, role, workspace)
-        with begin(platform.engine) as connection:
-            tokens[name] = issue_token(
-                connection, time.time(), user.id, workspace, "test", ["*"], 3600.0
-            ).token
-    assert create_token(platform, admin, "unused")
-    platform.close()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = start_server(home, port)
-    try:
-        yield StoreServer(
-            f"http://127.0.0.1:{port}", home, tokens["dev"], tokens["viewer"], tokens["stranger"]
-        )
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-@pytest.fixture(scope="module")
-def blobs(server: StoreServer) -> Path:
-    """The folder of blob files of the running store."""
-    return server.home.store / "blobs"
+server = _shared.server
+blobs = _shared.blobs
