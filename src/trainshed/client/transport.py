@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainshed import __version__
-from trainshed.model.errors import TrainshedError, Unavailable, error_from_dict
+from trainshed.model.errors import NotAuthenticated, TrainshedError, Unavailable, error_from_dict
 
 if TYPE_CHECKING:
     import httpx
@@ -26,7 +26,10 @@ class Transport:
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
-        self.token = token
+        self.token = token.strip()
+        if not self.token.isascii() or not self.token.isprintable() or " " in self.token:
+            # Told here, without the text: an HTTP library would quote it in its message.
+            raise NotAuthenticated("The token holds characters that no token has.", hint="Copy it again.")
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
 
@@ -109,6 +112,8 @@ class Transport:
                         "Accept-Encoding": "identity",
                     },
                     timeout=_TIMEOUT_SECONDS,
+                    # Reading all certificates of the system takes longer than a request without TLS.
+                    verify=self.url.startswith("https"),
                     limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
                     # The token belongs to this address only.
                     follow_redirects=False,

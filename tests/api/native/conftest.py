@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class ApiServer:
     token: str
     workspace_id: str
     process: subprocess.Popen[bytes] | None = None
-    clients: list[Client] = field(default_factory=list)
+    clients: list[Client | httpx.Client] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -75,9 +76,15 @@ class ApiServer:
         self.clients.append(client)
         return client
 
-    def http(self, **options: Any) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {self.token}"} | options.pop("headers", {})
-        return httpx.Client(base_url=self.url, headers=headers, timeout=20, **options)
+    @cached_property
+    def _http(self) -> httpx.Client:
+        client = httpx.Client(base_url=self.url, timeout=20, verify=False)
+        client.headers["Authorization"] = f"Bearer {self.token}"
+        self.clients.append(client)
+        return client
+
+    def http(self) -> httpx.Client:
+        return self._http
 
     def job_row(self, job_id: str) -> JobRow:
         with read(self.platform.engine) as connection:

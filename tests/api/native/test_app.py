@@ -73,7 +73,7 @@ def test_every_other_path_needs_a_credential(api: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["Bearer tsh_wrong", "Bearer ", "Basic YTpi", "nonsense", "Bearer " + "x" * 5000]
+    "header", ["Bearer tsh_wrong", "Bearer", "Basic YTpi", "nonsense", "Bearer " + "x" * 5000]
 )
 def test_wrong_credential(api: Any, header: str) -> None:
     response = httpx.get(f"{api.url}/api/v1/jobs", headers={"Authorization": header})
@@ -85,7 +85,6 @@ def test_unknown_path(api: Any) -> None:
     response = api.http().get("/api/v1/nothing/here")
     assert response.status_code == 404
     assert error_of(response)["code"] == "unknown_path"
-    assert error_of(api.http().get("/")) == error_of(api.http().get("/")) | {"code": "unknown_path"}
 
 
 def test_wrong_method(api: Any) -> None:
@@ -139,13 +138,13 @@ def test_prometheus_metrics(api: Any) -> None:
     )
     assert 'trainshed_devices{kind="ascend"} 8' in text
     for line in text.splitlines():
-        assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{[^}]*\})? [0-9.e+-]+", line), line
+        assert re.fullmatch(r'# (HELP|TYPE) .+|[a-z_]+(\{([a-z]+="[^"]*",?)*\})? [0-9.e+-]+', line), line
 
 
 def test_prometheus_metrics_behind_a_proxy_need_a_credential(api: Any) -> None:
     headers = {"X-Forwarded-For": "203.0.113.7"}
     assert httpx.get(f"{api.url}/metrics", headers=headers).status_code == 401
-    assert api.http(headers=headers).get("/metrics").status_code == 200
+    assert api.http().get("/metrics", headers=headers).status_code == 200
 
 
 def test_session_cookie(api: Any) -> None:

@@ -79,7 +79,7 @@ def test_dry_run_stores_nothing(client: Client, code_folder: Path) -> None:
         {
             "code": str(code_folder),
             "boot": "train.py",
-            "flavor": "ascend.8",
+            "flavor": "ascend.4",
             "nodes": 2,
             "secrets": {"KEY": "do-not-show-this"},
         }

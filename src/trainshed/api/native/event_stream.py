@@ -32,6 +32,7 @@ def safe_length(data: bytes) -> int:
         byte = data[-back]
         if byte & 0b1100_0000 == 0b1000_0000:
             continue
-        needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        # Bytes that begin no character (0xC0, 0xC1, 0xF5 and above) have nothing to wait for.
+        needed = 0 if byte < 0xC2 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4 if byte < 0xF5 else 0
         return len(data) - back if needed > back else len(data)
     return len(data)

@@ -81,4 +81,8 @@ def _unexpected(fault_id: str) -> TrainshedError:
 def _route(scope: Scope) -> str:
     # The pattern, not the path: the number of series must not grow with the number of jobs.
     route: Any = scope.get("route")
-    return str(getattr(route, "path", "") or "unmatched")
+    path = str(getattr(route, "path", ""))
+    if not path:
+        return "unmatched"
+    # Depending on the framework's version a route knows the prefix that it was included with, or not.
+    return path if path.startswith("/api/") or not scope["path"].startswith("/api/") else f"/api/v1{path}"
