@@ -214,18 +214,19 @@ def postgres_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def postgres_url(postgres_server: str) -> str:
+def postgres_url(postgres_server: str) -> Iterator[str]:
     """A database of its own on that server."""
-    name = f"t{uuid.uuid4().hex}"
     from sqlalchemy import text
 
     from trainshed.db.engine import open_engine
 
+    name = f"t{uuid.uuid4().hex}"
     admin = open_engine(f"postgresql://trainshed@/postgres?host={postgres_server}")
     with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
+        yield f"postgresql://trainshed@/{name}?host={postgres_server}"
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
-    return f"postgresql://trainshed@/{name}?host={postgres_server}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

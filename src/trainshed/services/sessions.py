@@ -145,8 +145,10 @@ def switch_workspace(platform: Platform, cookie: str, workspace_id: str) -> Sess
     session = authenticate_session(platform, cookie)
     with begin(platform.engine) as connection:
         found = db_workspaces.workspace_by_id(connection, workspace_id)
-        role = db_workspaces.role_of(connection, workspace_id, session.caller.user_id)
-        if found is None or found.deleted_at is not None or not (role or session.caller.is_admin):
+        if found is None or found.deleted_at is not None:
+            raise NotFound("There is no such workspace.", where="workspace")
+        role = db_workspaces.role_of(connection, found.id, session.caller.user_id)
+        if not role and not session.caller.is_admin:
             raise NotFound("There is no such workspace.", where="workspace")
         db.change_session_workspace(connection, hash_secret(cookie), workspace_id)
     return authenticate_session(platform, cookie)
