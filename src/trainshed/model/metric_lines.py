@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainshed.model.metric_names import clean_name, is_metric_name
 from trainshed.model.metric_point import (
     MetricPoint,
     is_number,
@@ -68,53 +69,6 @@ _HINTS = (
         "mse",
     ),
     *("wer", "cer", "reward", "grad_norm", "top"),
-)
-_METRIC_WORDS = frozenset(
-    (
-        *(
-            "loss",
-            "losses",
-            "acc",
-            "accuracy",
-            "acc1",
-            "acc5",
-            "top1",
-            "top5",
-            "top_1",
-            "top_5",
-            "f1",
-            "f1_score",
-        ),
-        *(
-            "auc",
-            "miou",
-            "iou",
-            "precision",
-            "recall",
-            "perplexity",
-            "ppl",
-            "bleu",
-            "rouge",
-            "lr",
-            "learning_rate",
-        ),
-        *(
-            "psnr",
-            "ssim",
-            "mae",
-            "mse",
-            "rmse",
-            "wer",
-            "cer",
-            "throughput",
-            "fps",
-            "ips",
-            "grad_norm",
-            "reward",
-        ),
-        *("samples_per_second", "samples_per_sec", "images_per_sec", "images_per_second"),
-        *("tokens_per_second", "tokens_per_sec"),
-    )
 )
 _QUALIFIERS = {
     "train": "train",
@@ -273,7 +227,7 @@ class MetricParser:
             }
             return self._points(values, None)
         if match := _BEST.search(text):
-            return self._points({f"best_{_clean(match['name'])}": match["value"]}, None)
+            return self._points({f"best_{clean_name(match['name'])}": match["value"]}, None)
         if match := _EVAL_RESULT.search(text):
             self._enter_epoch(float(match["epoch"]))
             return self._points({f"eval_{name}": value for name, value in _quoted(match["rest"])}, None)
@@ -284,7 +238,7 @@ class MetricParser:
         match = _DASHES.match(text)
         if match is None:
             return None
-        pairs = {_clean(pair["name"]): pair["value"] for pair in _DASH_PAIR.finditer(match["rest"])}
+        pairs = {clean_name(pair["name"]): pair["value"] for pair in _DASH_PAIR.finditer(match["rest"])}
         if not pairs:
             return None
         if self._evaluating:
@@ -326,7 +280,7 @@ class MetricParser:
         elif step is not None:
             self._epoch = None
         prefix = "eval_" if "eval" in before else ""
-        named = {prefix + _clean(name): value for name, value in values.items() if _is_metric_name(name)}
+        named = {prefix + clean_name(name): value for name, value in values.items() if is_metric_name(name)}
         return self._points(named, step)
 
     def _read_pairs(self, text: str) -> list[MetricPoint]:
@@ -336,9 +290,9 @@ class MetricParser:
         found: dict[str, float] = {}
         rest = text
         for match in _PAIR.finditer(text):
-            if not _is_metric_name(match["name"]):
+            if not is_metric_name(match["name"]):
                 continue
-            name, value = _clean(match["name"]), float(match["value"])
+            name, value = clean_name(match["name"]), float(match["value"])
             qualifier = _QUALIFIERS.get((match["qualifier"] or "").lower())
             if match["second"] and name in ("acc", "accuracy") and float(match["second"]):
                 value /= float(match["second"])
@@ -389,20 +343,4 @@ class MetricParser:
 
 def _quoted(text: str, *, keep_case: bool = False) -> Iterator[tuple[str, str]]:
     for match in _QUOTED.finditer(text):
-        yield (match["name"] if keep_case else _clean(match["name"])), match["value"]
-
-
-def _clean(name: str) -> str:
-    """A metric's name as the platform writes it: lower case, without blanks."""
-    return re.sub(r"\s+", "_", name.strip().lower())
-
-
-def _is_metric_name(name: str) -> bool:
-    clean = _clean(name).replace("-", "_")
-    if clean in _METRIC_WORDS or "mAP" in re.split(r"[_/.@-]", name):
-        return True
-    parts = re.split(r"[_/.@]", clean)
-    return any(part in _METRIC_WORDS for part in parts) or any(
-        "_".join(parts[at : at + 3]) in _METRIC_WORDS or "_".join(parts[at : at + 2]) in _METRIC_WORDS
-        for at in range(len(parts) - 1)
-    )
+        yield (match["name"] if keep_case else clean_name(match["name"])), match["value"]
