@@ -7,17 +7,19 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
-from trainshed.model.errors import NotFound
+from trainshed.model.errors import NotFound, Unavailable
 from trainshed.store.embedded.store import EmbeddedStore
+from trainshed.store.embedded.transactions import Transactions
 
 
 def start(
@@ -161,6 +163,27 @@ def test_a_blob_whose_row_was_committed_outlives_its_writer(store: EmbeddedStore
     assert store.collect_garbage() == 0
     assert read(store, "k") == b"kept"
     check_wholeness(store)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, sqlite3.OperationalError])
+def test_a_write_with_an_unknown_end_keeps_its_blob(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """The interrupt comes just behind the commit: the row is there, so the bytes must be too."""
+    run = Transactions._apply
+
+    def apply(connection: sqlite3.Connection, pending: Any) -> None:
+        run(connection, pending)
+        connection.execute("COMMIT")
+        raise error("late")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transactions, "_apply", staticmethod(apply))
+        with pytest.raises((KeyboardInterrupt, Unavailable)):
+            store.put("data", "k", b"bytes")
+    assert read(store, "k") == b"bytes"
+    store.put("data", "next", b"goes on")
+    assert store.verify().is_whole
 
 
 def test_killed_before_the_old_blob_was_removed(store: EmbeddedStore) -> None:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trainshed.store.embedded.transactions import explain_os_error, explained_errors, sync_folder
@@ -142,6 +142,17 @@ class Blobs:
         """Remove blob files that no row of the index names any more."""
         for blob in blobs:
             _unlink(self.path(blob))
+
+    def settled(self) -> Iterator[str]:
+        """All blobs that nobody is about to commit: they have lost their incoming name."""
+        for folder in self._blobs.iterdir():
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        if entry.stat().st_nlink == 1:
+                            yield entry.name
+                    except FileNotFoundError:
+                        continue
 
     def quarantine(self, blob: str) -> Path:
         """Set a damaged blob aside, where nobody reads it."""

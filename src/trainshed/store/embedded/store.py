@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, TypeVar, cast
 
 from trainshed.model.errors import InvalidInput, NotAllowed, NotFound, Unavailable
 from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import index
 from trainshed.store.embedded.blobs import Blobs, BlobWriter
+from trainshed.store.embedded.check import CheckReport, check_store
 from trainshed.store.embedded.file_window import FileWindow, copy_file
 from trainshed.store.embedded.reserve import Reserve
 from trainshed.store.embedded.transactions import Transactions, explain_os_error, explained_errors
+from trainshed.store.embedded.upload import EmbeddedUpload
 from trainshed.store.object_store import FOLDER_TYPE, Bucket, Listing, ObjectInfo
 
-__all__ = ["EmbeddedStore", "EmbeddedUpload"]
+__all__ = ["EmbeddedStore"]
 
 T = TypeVar("T")
 
@@ -43,65 +44,6 @@ def _begin_anew_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew_after_fork)
-
-
-class EmbeddedUpload:
-    """An object on its way into the embedded store."""
-
-    def __init__(
-        self,
-        store: EmbeddedStore,
-        blob: BlobWriter,
-        bucket: str,
-        key: str,
-        content_type: str,
-        metadata: dict[str, str],
-    ) -> None:
-        self._store = store
-        self._blob = blob
-        self._info = (bucket, key, content_type, metadata)
-        self._is_over = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next bytes."""
-        self._blob.write(data)
-
-    def commit(self, *, expected_md5: str = "", expected_sha256: str = "") -> ObjectInfo:
-        """Make the object visible and durable, in place of the one that had its key."""
-        blob = self._blob
-        bucket, key, content_type, metadata = self._info
-        self._is_over = True
-        try:
-            _check_digest("MD5", blob.md5, expected_md5)
-            if expected_sha256:
-                _check_digest("SHA-256", blob.sha256, expected_sha256)
-            folders = blob.publish()
-            info = ObjectInfo(bucket, key, blob.size, blob.md5, time.time(), content_type, metadata)
-            row = index.Row(info, blob.id, blob.sha256)
-            free = self._store._write(lambda connection: index.put_object(connection, row), folders)
-        except BaseException:
-            blob.discard()
-            raise
-        blob.settle()
-        self._store._remove(free)
-        return info
-
-    def abort(self) -> None:
-        """Discard what was written. Does nothing after `commit`."""
-        if not self._is_over:
-            self._is_over = True
-            self._blob.discard()
-
-    def __enter__(self) -> EmbeddedUpload:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
 
 
 class EmbeddedStore:
@@ -170,7 +112,7 @@ class EmbeddedStore:
         check_key(key)
         self.bucket(bucket)
         blob = BlobWriter(self._blobs, with_sha256=with_sha256)
-        return EmbeddedUpload(self, blob, bucket, key, content_type, _checked_metadata(metadata))
+        return EmbeddedUpload(self._commit_row, blob, bucket, key, content_type, _checked_metadata(metadata))
 
     def put(
         self,
@@ -299,6 +241,11 @@ class EmbeddedStore:
             removed += len(blobs)
             self._write(partial(index.forget_garbage, blobs=blobs))
 
+    def verify(self, *, quarantine: bool = False) -> CheckReport:
+        """Read every object's bytes again; with `quarantine`, damaged files are set aside and read no more."""
+        with explained_errors():
+            return check_store(self._transactions, self._blobs, quarantine=quarantine)
+
     def close(self) -> None:
         """Give back connections and files."""
         if self._swept:
@@ -345,6 +292,9 @@ class EmbeddedStore:
             with self._swept_lock:
                 self._swept.extend(swept)
             raise
+
+    def _commit_row(self, row: index.Row, folders: Sequence[Path]) -> None:
+        self._remove(self._write(lambda connection: index.put_object(connection, row), folders))
 
     def _write_freeing(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Write what makes room. On a full disk the index could not even take the note, but for the reserve."""
@@ -398,15 +348,6 @@ def _pieces(data: bytes | BinaryIO | Iterable[bytes]) -> Iterator[bytes | memory
             yield piece
     else:
         yield from data
-
-
-def _check_digest(kind: str, actual: str, expected: str) -> None:
-    if expected and actual != expected.lower():
-        raise InvalidInput(
-            f"The {kind} of what arrived is {actual}, but {expected[:80]} was announced; nothing was stored.",
-            hint="The data was changed on its way: send it again.",
-            code="checksum_mismatch",
-        )
 
 
 def _checked_metadata(metadata: dict[str, str] | None) -> dict[str, str]:

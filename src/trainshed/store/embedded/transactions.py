@@ -16,6 +16,7 @@ from trainshed.model.errors import HostUnfit, TrainshedError, Unavailable
 
 __all__ = [
     "SCHEMA_VERSION",
+    "UNCERTAIN",
     "Transactions",
     "disk_full",
     "explain_os_error",
@@ -26,6 +27,8 @@ __all__ = [
 T = TypeVar("T")
 
 SCHEMA_VERSION = 1
+# Codes of errors after which nobody can say whether the transaction was committed.
+UNCERTAIN = ("write_interrupted", "store_failed")
 _BUSY_SECONDS = 60.0
 _MAX_BATCH = 256
 
