@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
+import sys
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+PYTHON = os.path.realpath(sys.executable)
 
 
 def find_processes(marker: str) -> list[int]:
@@ -132,6 +136,31 @@ def test_one_rank_s_failure_ends_the_others(host: Any) -> None:
     first, second = answer["exits"]["0"], answer["exits"]["1"]
     assert (second["exit_code"], second["ended_by_platform"]) == (4, False)
     assert (first["exit_code"], first["ended_by_platform"]) == (5, True)
+
+
+def test_strange_words_arrive_unchanged(host: Any) -> None:
+    words = ["空 格", "new\nline", "", "quote\"'$(x)", "\udcff", "--", "x" * 100_000]
+    tree = host.make_folder("tree, with:strange\\ 名字")
+    host.write(tree / "file", "content")
+    process = {
+        "arguments": [
+            PYTHON,
+            "-c",
+            "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['W'], os.getcwd()]))",
+            *words,
+        ],
+        "variables": {"W": words[0]},
+        "directory": "/数据",
+    }
+    answer, log = host.run(processes=[process], overlays=[[str(tree), "/数据"]], run="node, a:b\\c")
+    assert answer["exits"]["0"]["exit_code"] == 0, log
+    assert json.loads(log) == [words, words[0], "/数据"]
+
+
+def test_what_no_kernel_accepts_is_refused_with_a_line(host: Any) -> None:
+    for number, words in enumerate((["x\0y"], ["x" * 200_000])):
+        answer, log = host.run(processes=[{"arguments": ["/bin/true", *words]}], run=f"node-{number}")
+        assert answer["exits"]["0"]["exit_code"] == 126 and log.startswith("trainshed: /bin/true: "), log
 
 
 def test_a_rank_that_succeeds_does_not_end_the_others(host: Any) -> None:

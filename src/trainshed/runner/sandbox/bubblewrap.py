@@ -15,7 +15,7 @@ from trainshed.runner.sandbox import init
 from trainshed.runner.sandbox.spec import SandboxSpec
 from trainshed.runner.sandbox.stage import Binding
 
-__all__ = ["build_arguments", "compile_init", "find_bubblewrap", "render_identity_files"]
+__all__ = ["build_arguments", "compile_init", "find_bubblewrap", "list_etc", "render_identity_files"]
 
 INSTALL = "Debian, Ubuntu: apt install bubblewrap; Fedora, RHEL: dnf install bubblewrap"
 
@@ -62,10 +62,8 @@ DEVICE_FILES = (
     "/sys/class/net",
     "/sys/devices",
     "/sys/module/nvidia",
-    "/etc/ascend_install.info",
-    "/etc/hccn.conf",
-    "/etc/nccl.conf",
 )
+DEVICE_SETTINGS = ("/etc/ascend_install.info", "/etc/hccn.conf", "/etc/nccl.conf")
 
 
 def find_bubblewrap() -> str:
@@ -93,7 +91,14 @@ def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> li
     if spec.network != "open":
         arguments += ["--unshare-net"]
     arguments += ["--disable-userns", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
-    arguments += ["--uid", str(spec.inside_uid), "--gid", str(spec.inside_gid), "--hostname", spec.hostname]
+    arguments += [
+        "--uid",
+        str(spec.inside_uid),
+        "--gid",
+        str(spec.inside_gid),
+        "--hostname",
+        spec.hostname[:63],
+    ]
     arguments += ["--info-fd", str(info), "--ro-bind", "/usr", "/usr"]
     for path in SYSTEM_LINKS:
         if os.path.islink(path):
@@ -108,8 +113,7 @@ def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> li
     if spec.limits.memory_mb:
         arguments += ["--size", str(spec.limits.memory_mb << 20)]
     arguments += ["--perms", "1777", "--tmpfs", "/dev/shm"]
-    files = (*SYSTEM_FILES, *(DEVICE_FILES if spec.devices else TOPOLOGY))
-    for path in files:
+    for path in DEVICE_FILES if spec.devices else TOPOLOGY:
         if os.path.exists(path):
             arguments += ["--ro-bind", path, path]
     for device in spec.devices:
@@ -117,6 +121,11 @@ def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> li
     for binding in bindings:
         arguments += ["--bind" if binding.writable else "--ro-bind", binding.source, binding.target]
     return [*arguments, "--remount-ro", "/", "--chdir", "/"]
+
+
+def list_etc(spec: SandboxSpec) -> list[str]:
+    """What of the host's /etc the job sees, where it exists."""
+    return [*SYSTEM_FILES, *(DEVICE_SETTINGS if spec.devices else ())]
 
 
 def render_identity_files(spec: SandboxSpec) -> list[GeneratedFile]:

@@ -76,10 +76,9 @@ class Sandbox:
             self._program = bubblewrap.find_bubblewrap()
             namespace.enter_private_namespace()
             stage = Stage(self.spec)
+            program = bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()
             files = bubblewrap.render_identity_files(self.spec)
-            stage.build(
-                (bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()), files, self._list_platform_mounts()
-            )
+            stage.build(program, bubblewrap.list_etc(self.spec), files, self._list_platform_mounts())
             self._stage = stage
         except HostUnfit:
             if not self.spec.allow_unsandboxed:

@@ -25,6 +25,7 @@ __all__ = ["Binding", "Stage"]
 STAGE_FOLDERS = ("/run/trainshed-stage", "/var/lib/trainshed-stage", "/mnt/trainshed-stage")
 PRIVATE_FOLDERS = (("tmp", "/tmp"), ("var-tmp", "/var/tmp"), ("cache", "/cache"))
 STAGE_FLAGS, STAGE_OPTIONS = namespace.MS_NOSUID | namespace.MS_NODEV, "mode=0711,size=64m"
+LARGEST_COPY = 512 * 1024
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _mounted: dict[str, int] = {}
 _count = 0
@@ -51,16 +52,28 @@ class Stage:
         self._users: dict[tuple[int, int], int] = {}
         self._owner = owner_of(spec)
         self._folder = Path()
+        self._etc = ""
 
     def build(
-        self, program: tuple[str, bytes], files: list[GeneratedFile], platform_mounts: list[Mount]
+        self,
+        program: tuple[str, bytes],
+        etc: list[str],
+        files: list[GeneratedFile],
+        platform_mounts: list[Mount],
     ) -> None:
-        """Bind, mount and write everything; needs `namespace.enter_private_namespace()` first."""
+        """Bind, mount and write everything; needs `namespace.enter_private_namespace()` first.
+
+        `program` is init's path and content, `etc` names what of the host's /etc the job sees, and `files`
+        are those of /etc that are written for it.
+        """
         global _count
         _count += 1
         self._folder = mount_stage(self.spec) / str(_count)
         self._folder.mkdir(mode=0o711)
         namespace.mount("tmpfs", self._folder, "tmpfs", STAGE_FLAGS, STAGE_OPTIONS)
+        mask = os.umask(0o022)
+        self._compose_etc(etc, files)
+        os.umask(mask)
         asked: list[Mount | OverlayMount] = [*self.spec.mounts, *self.spec.overlays]
         taken = {item.target for item in asked}
         private = [
@@ -77,7 +90,7 @@ class Stage:
             self._make_mount_point(item.target, source)
             self.bindings.append(Binding(str(source), item.target, writable))
         self._place(program[0], program[1], 0o644)
-        for file in (*files, *self.spec.files):
+        for file in self.spec.files:
             self._write(file)
         for users in self._users.values():
             os.close(users)
@@ -107,12 +120,37 @@ class Stage:
             leaf.touch(mode=0o600)
         return leaf
 
+    def _compose_etc(self, names: list[str], files: list[GeneratedFile]) -> None:
+        """Small files of /etc are copied into one folder: a mount for each would take most of the start."""
+        self._etc = str(self._new_leaf(is_folder=True))
+        os.chmod(self._etc, 0o755)
+        self.bindings.append(Binding(self._etc, "/etc", writable=False))
+        for name in names:
+            copy = Path(self._etc) / name.removeprefix("/etc/")
+            try:
+                found = os.stat(name)
+                if not found.st_mode & stat.S_IROTH:
+                    continue  # as root we could read it; the job must not
+                if stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST_COPY:
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_bytes(Path(name).read_bytes())
+                else:
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.mkdir() if stat.S_ISDIR(found.st_mode) else copy.touch()
+                    self.bindings.append(Binding(name, name, writable=False))
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue
+        for file in files:
+            (Path(self._etc) / file.path.removeprefix("/etc/")).write_text(file.content)
+
     def _bind(self, item: Mount) -> Path:
         descriptor = self._open(item.source, create=item.writable)
         try:
             is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             if item.writable and self._owner and self._is_ours(item.source):
                 give_tree(descriptor, *self._owner)
+            if not self._owner:
+                return item.source  # bubblewrap can go there itself, with our own rights
             leaf = self._new_leaf(is_folder)
             namespace.bind(descriptor, leaf)
         finally:
@@ -190,6 +228,8 @@ class Stage:
             try:
                 found = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
             except FileNotFoundError:
+                if not (cover.writable or cover.source == self._etc):
+                    raise
                 make_entry(parent, name, is_folder, self._owner)
             else:
                 if stat.S_ISLNK(found) or stat.S_ISDIR(found) != is_folder:
