@@ -33,6 +33,8 @@ from trainshed.runner.shims import SHIMS_PATH
 __all__ = ["EnvironmentPaths", "ensure_environment"]
 
 _MARKER = ".trainshed.json"
+# What a killed installer left in the shared folder, when nobody can be at work with it any more.
+_STALE_SECONDS = 24 * 3600
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -113,6 +115,9 @@ class _Builder:
             for leftover in (work / place).glob(f"{self.digest}.*"):
                 # We hold the lock of this digest: who made these is dead.
                 remove_folder(leftover)
+        for request in (work / "requests").glob("*"):
+            if time.time() - request.lstat().st_mtime > _STALE_SECONDS:
+                remove_folder(request) if request.is_dir() else request.unlink(missing_ok=True)
         interpreter = self._interpreter()
         name = f"{self.digest}.{os.getpid()}.{secrets.token_hex(4)}"
         self._say(

@@ -41,7 +41,8 @@ _LINE_LIMIT = 4000
 # What name resolution needs beside the files that every sandbox shows.
 _RESOLVER_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
 
-# Runs inside, before anything else: gives up root, and listens on loopback for the proxy outside.
+# Runs inside, before anything else: gives up root, and listens on loopback for the proxy outside. The
+# environment's own interpreter runs it, which may be as old as 3.7.
 _INSIDE = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -52,11 +53,16 @@ if uid:
 os.umask(0o022)
 if port:
     import socket, threading
-    listener = socket.create_server(("127.0.0.1", port), backlog=64)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", port))
+    listener.listen(64)
     if os.fork() == 0:
         def pump(source, target):
             try:
-                while data := source.recv(65536):
+                while True:
+                    data = source.recv(65536)
+                    if not data:
+                        break
                     target.sendall(data)
             except OSError:
                 pass

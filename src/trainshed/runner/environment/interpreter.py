@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,22 @@ def _own_interpreter() -> Interpreter:
 
 @functools.lru_cache(maxsize=16)
 def _search(version: str) -> Interpreter | None:
+    return _search_pyenv(version) or _search_path(version)
+
+
+def _search_pyenv(version: str) -> Interpreter | None:
+    """pyenv's own commands only find the versions that are switched on; its folder has them all."""
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    folders = [*root.glob(f"versions/{version}"), *root.glob(f"versions/{version}.*")]
+    for folder in sorted(
+        folders, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)], reverse=True
+    ):
+        if re.fullmatch(r"[\d.]+", folder.name) and (folder / "bin/python").exists():
+            return _describe(Path(os.path.realpath(folder / "bin/python")))
+    return None
+
+
+def _search_path(version: str) -> Interpreter | None:
     try:
         answer = subprocess.run(
             [
