@@ -21,6 +21,7 @@ from trainshed.model.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 __all__ = [
     "HOME_FORMAT",
     "HomeLock",
+    "explain_home_fault",
     "find_holder",
     "load_settings",
     "make_home",
@@ -72,7 +73,7 @@ def make_home(path: Path) -> Home:
                 entry.name for entry in home.path.iterdir() if entry.name not in _BEFORE_FIRST_START
             )
         except OSError as fault:
-            raise _unwritable(home, fault) from None
+            raise explain_home_fault(home, fault) from None
         if strangers:
             raise InvalidInput(
                 f"{home.path} holds other files ({', '.join(strangers[:3])}) and is no home of a platform.",
@@ -85,10 +86,11 @@ def make_home(path: Path) -> Home:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.run.mkdir(mode=0o700, exist_ok=True)
         home.logs.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(home.run / "write.check", b"")
+        # A full disk still makes empty files: write a little.
+        write_atomically(home.run / "write.check", b"x" * 8192)
         (home.run / "write.check").unlink()
     except OSError as fault:
-        raise _unwritable(home, fault) from None
+        raise explain_home_fault(home, fault) from None
     return home
 
 
@@ -100,7 +102,7 @@ def read_marker(home: Home) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except PermissionError as fault:
-        raise _unwritable(home, fault) from None
+        raise explain_home_fault(home, fault) from None
     except (OSError, ValueError, TypeError, KeyError):
         raise HostUnfit(
             f"{home.marker} cannot be read.",
@@ -119,8 +121,11 @@ def read_marker(home: Home) -> dict[str, Any]:
 def write_marker(home: Home) -> None:
     """Record which version uses this home from now on."""
     wanted = {"format": HOME_FORMAT, "version": __version__}
-    if read_marker(home) != wanted:
-        write_atomically(home.marker, json.dumps(wanted).encode() + b"\n", 0o644)
+    try:
+        if read_marker(home) != wanted:
+            write_atomically(home.marker, json.dumps(wanted).encode() + b"\n", 0o644)
+    except OSError as fault:
+        raise explain_home_fault(home, fault) from None
 
 
 def load_settings(home: Home, environment: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
@@ -130,7 +135,7 @@ def load_settings(home: Home, environment: Mapping[str, str], given: Mapping[str
     except FileNotFoundError:
         table = {}
     except OSError as fault:
-        raise _unwritable(home, fault) from None
+        raise explain_home_fault(home, fault) from None
     except ValueError as fault:
         raise InvalidInput(
             f"settings.toml cannot be read: {fault}.", hint=f"Correct {home.settings}.", where="settings.toml"
@@ -170,7 +175,7 @@ class HomeLock:
         try:
             descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as fault:
-            raise _unwritable(home, fault) from None
+            raise explain_home_fault(home, fault) from None
         # `find_holder` holds the lock for an instant when it asks: one refusal alone proves nothing.
         for trial in range(5):
             try:
@@ -208,7 +213,7 @@ def find_holder(home: Home) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as fault:
-        raise _unwritable(home, fault) from None
+        raise explain_home_fault(home, fault) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -223,7 +228,8 @@ def _read_pid(descriptor: int) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _unwritable(home: Home, fault: OSError) -> HostUnfit:
+def explain_home_fault(home: Home, fault: OSError) -> HostUnfit:
+    """The error of the operating system in words, with what to do about it."""
     reasons = {
         errno.EROFS: ("is on a read-only disk", "Name a folder on a writable disk with --home."),
         errno.ENOSPC: ("is on a full disk", "Free some space, or name another folder with --home."),

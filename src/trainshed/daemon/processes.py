@@ -23,6 +23,9 @@ def describe_platform(home: Home) -> dict[str, Any]:
     settings = load_settings(home, os.environ, {})
     holder = find_holder(home)
     state = read_state(home) if holder else {}
+    if state.get("pid") != holder:
+        # Left by a platform that was killed; the one that is starting has not said anything yet.
+        state = {}
     description: dict[str, Any] = {
         "home": str(home.path),
         "exists": bool(marker),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from trainshed import __version__
 from trainshed.daemon.home_folder import (
     HomeLock,
+    explain_home_fault,
     find_holder,
     load_settings,
     make_home,
@@ -25,7 +28,7 @@ from trainshed.daemon.home_folder import (
 )
 from trainshed.daemon.preflight import check_host, check_sandbox, check_settings, choose_ports
 from trainshed.daemon.supervisor import read_tail
-from trainshed.model.errors import Conflict, NotAuthenticated, Unavailable
+from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, Unavailable
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
 
@@ -75,19 +78,55 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
     check_settings(settings)
     check_sandbox(settings)
     settings = choose_ports(settings)
+    before = set(os.listdir(home.path)) if home.path.is_dir() else set()
     home = make_home(path)
     lock = HomeLock.take(home)
     try:
-        login_link = _prepare_state(home, settings)
         write_marker(home)
+        login_link = _prepare_state(home, settings)
     except BaseException:
+        if home.marker.name not in before and not settings.database_url:
+            # A first start that failed leaves nothing. (An external database may hold values by now that
+            # only the new master key opens: that home stays.)
+            _remove_new(home, before)
         lock.release()
         raise
     return Prepared(home, settings, lock, api_url(settings), obs_url(settings), login_link)
 
 
+def _remove_new(home: Home, before: set[str]) -> None:
+    for name in set(os.listdir(home.path)) - before:
+        entry = home.path / name
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    if not before:
+        with contextlib.suppress(OSError):
+            home.path.rmdir()
+
+
 def _prepare_state(home: Home, settings: Settings) -> str:
     """Prepare database, administrator and connection file; returns the login link of a first start."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return _make_first_start(home, settings)
+    except OSError as fault:
+        raise explain_home_fault(home, fault) from None
+    except SQLAlchemyError as fault:
+        reason = str(getattr(fault, "orig", None) or fault).strip().splitlines()[0]
+        which = "The database of database_url" if settings.database_url else f"The database of {home.path}"
+        raise HostUnfit(
+            f"{which} cannot be used: {reason}.",
+            hint="Check that it runs and that user, password and name are right."
+            if settings.database_url
+            else "Check the disk; `trainshed restore` brings back a backup.",
+            code="database_unusable",
+        ) from None
+
+
+def _make_first_start(home: Home, settings: Settings) -> str:
     from trainshed.services.platform import open_platform
     from trainshed.services.setup import finish_first_start, first_start, issue_admin_access
 

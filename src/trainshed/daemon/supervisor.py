@@ -34,10 +34,10 @@ CHILDREN = {
     "fork-server": "trainshed.daemon.fork_server",
 }
 
-_FIRST_DELAY = 1.0
+_FIRST_DELAY = 0.2
 _LONGEST_DELAY = 30.0
-# A child that lived this long was healthy: its next death starts again at the shortest delay.
-_HEALTHY_SECONDS = 60.0
+# A child that did its work for so long was healthy: its next death starts again at the shortest delay.
+_HEALTHY_SECONDS = 3.0
 # A platform that never stood and whose child keeps dying is misconfigured: say so instead of trying for ever.
 _FIRST_START_TRIES = 3
 _GRACE_SECONDS = 10.0
@@ -82,8 +82,10 @@ class Supervisor:
         """Start the children and look after them; returns the exit code of the platform."""
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask_stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Under nohup and in the background a closed terminal is nothing to us.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._ask_stop)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._selector.register(wake_read, selectors.EVENT_READ, None)
         for child in self._children:
@@ -203,7 +205,7 @@ class Supervisor:
             self._failed = self._stopping = True
             return
         self.say(
-            f"{child.name} {how}; starting it again in {child.delay:.0f} s. Its log: {self._log_file(child)}"
+            f"{child.name} {how}; starting it again in {child.delay:g} s. Its log: {self._log_file(child)}"
         )
         self._write_state()
 
@@ -254,7 +256,8 @@ class Supervisor:
             deadline[0] = 0.0
 
         signal.signal(signal.SIGINT, hurry)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         running = [child.process for child in self._children if child.process is not None]
         for process in running:
             process.terminate()
@@ -294,7 +297,6 @@ def main() -> int:
     if options.banner_fd >= 0:
         with os.fdopen(options.banner_fd) as file:
             banner = file.read()
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     else:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
