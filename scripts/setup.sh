@@ -17,6 +17,11 @@ find_python() {
             return
         fi
     done
+    # Debian's python3 comes without venv; where we may, add it and look once more.
+    if [ -z "${retried:-}" ] && install_packages python3 python3-venv; then
+        retried=1 find_python
+        return
+    fi
     fail "Python 3.11 or newer with the module venv is needed and was not found." \
         "Install it (Debian, Ubuntu: apt-get install python3 python3-venv), or set PYTHON to its path."
 }
