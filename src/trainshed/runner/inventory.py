@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +24,7 @@ __all__ = [
 ]
 
 _QUERY_SECONDS = 10
+_DEVICE_SECONDS = 60
 _UNLIMITED = 1 << 60
 # Files that every CANN or CUDA program opens beside those of its own devices.
 _SHARED_FILES: dict[DeviceKind, tuple[str, ...]] = {
@@ -36,7 +39,7 @@ def describe_node(*, pool: str = "local", rehearse: str = "", name: str = "", ro
     """This machine as a node. A rehearsal's pretend devices take the place of real ones of their kind."""
     pretend = parse_rehearsal(rehearse) if rehearse else ()
     kinds = {device.kind for device in pretend}
-    real = (*find_nvidia_devices(root), *find_ascend_devices(root))
+    real = _find_devices(root, int(time.monotonic() / _DEVICE_SECONDS))
     return Node(
         name=name or platform.node() or "localhost",
         pool=pool,
@@ -44,6 +47,12 @@ def describe_node(*, pool: str = "local", rehearse: str = "", name: str = "", ro
         memory_mb=measure_memory_mb(root),
         devices=(*(device for device in real if device.kind not in kinds), *pretend),
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _find_devices(root: Path, minute: int) -> tuple[Device, ...]:
+    """All accelerators, asked for once a minute: the vendors' tools take up to a second to answer."""
+    return (*find_nvidia_devices(root), *find_ascend_devices(root))
 
 
 def count_cpus(root: Path = Path("/")) -> float:

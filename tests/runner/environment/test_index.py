@@ -86,8 +86,12 @@ def test_places_on_this_machine_are_made_visible(tmp_path: Path) -> None:
     simple, links = tmp_path / "mirror" / "simple", tmp_path / "links"
     simple.mkdir(parents=True)
     links.mkdir()
+    for name in ("files", "private"):
+        (tmp_path / "mirror" / name).mkdir()
     index = PackageIndex(extra_index_urls=(f"file://{simple}", "file:///not/there"), find_links=(str(links),))
-    assert index.folders == (tmp_path / "mirror", links)
+    assert index.folders == (simple, tmp_path / "mirror/files", links), (
+        "nothing else that lies beside an index"
+    )
     assert index.uv_variables()["UV_FIND_LINKS"] == str(links)
 
 

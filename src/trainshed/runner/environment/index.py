@@ -65,9 +65,11 @@ class PackageIndex:
             path = _local_path(url)
             if path is None or not path.exists():
                 continue
-            # The pages of an index `…/simple` link to `../../files/`.
-            inside = path.parent if path.name == "simple" and len(path.parts) > 2 else path
-            found.append(inside)
+            found.append(path)
+            if path.name == "simple":
+                # The pages of such an index link to `../../files/` or `../../packages/`.
+                beside = (path.parent / name for name in ("files", "packages"))
+                found += [folder for folder in beside if folder.is_dir()]
         return tuple(dict.fromkeys(found))
 
     def uv_variables(self) -> dict[str, str]:
