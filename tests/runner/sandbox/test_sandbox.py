@@ -369,6 +369,11 @@ def test_without_bubblewrap_the_job_is_refused(host: Any) -> None:
     assert "apt install bubblewrap" in answer["error"]["hint"]
 
 
+def test_a_sandbox_is_used_where_it_works_even_if_not_demanded(host: Any) -> None:
+    answer, log = host.run("import os; print(os.getpid() < 10)", allow_unsandboxed=True)
+    assert (answer["kind"], log) == ("bubblewrap", "True\n")
+
+
 def test_without_a_sandbox_where_allowed(host: Any) -> None:
     marker = f"marker-{uuid.uuid4().hex}"
     running = host.start(

@@ -22,6 +22,7 @@ __all__ = [
     "probe_host",
     "probe_overlay",
     "probe_user_namespaces",
+    "require_user_namespaces",
 ]
 
 PROBE_SECONDS = 10
@@ -86,6 +87,13 @@ def probe_user_namespaces(user: int | None = None) -> Finding:
         said = answer.stderr.strip().splitlines()
         return Finding(name, False, said[-1] if said else "refused", namespace.describe_namespace_fix())
     return Finding(name, True, "work")
+
+
+def require_user_namespaces(user: int | None = None) -> None:
+    """Raise HostUnfit where jobs cannot have user namespaces."""
+    finding = probe_user_namespaces(user)
+    if not finding.is_well:
+        raise HostUnfit(f"User namespaces do not work: {finding.found}.", hint=finding.fix)
 
 
 def probe_overlay(folder: Path) -> Finding:

@@ -71,19 +71,25 @@ class Sandbox:
 
     def prepare(self) -> None:
         """Make the mounts that the job will see. Raises HostUnfit where no sandbox is possible, unless the
-        spec allows to go without."""
+        spec allows to go without; a mount that fails is an error in any case."""
         try:
             self._program = bubblewrap.find_bubblewrap()
             namespace.enter_private_namespace()
-            stage = Stage(self.spec)
-            program = bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()
-            files = bubblewrap.render_identity_files(self.spec)
-            stage.build(program, bubblewrap.list_etc(self.spec), files, self._list_platform_mounts())
-            self._stage = stage
+            if self.spec.allow_unsandboxed:
+                # Only worth the time where there is a choice: else bubblewrap itself says so.
+                from trainshed.runner.sandbox.fitness import require_user_namespaces
+
+                require_user_namespaces(self.spec.outside_uid)
         except HostUnfit:
             if not self.spec.allow_unsandboxed:
                 raise
             self.kind = "none"
+        else:
+            program = bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()
+            files = bubblewrap.render_identity_files(self.spec)
+            stage = Stage(self.spec)
+            stage.build(program, bubblewrap.list_etc(self.spec), files, self._list_platform_mounts())
+            self._stage = stage
         self._keeper.apply()
 
     def _list_platform_mounts(self) -> list[Mount]:
