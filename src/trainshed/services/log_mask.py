@@ -9,6 +9,8 @@ __all__ = ["LogMask"]
 
 # Shorter values ("1", "yes") would blank out half of a log and hide nothing.
 _SHORTEST = 6
+# The end of a log is not held back for a byte or two that a secret happens to begin with as well.
+_SHORTEST_BEGINNING = 4
 
 
 class LogMask:
@@ -45,5 +47,7 @@ class LogMask:
                 if data.endswith(value[:size]):
                     longest = size
                     break
+        if longest < _SHORTEST_BEGINNING:
+            return 0
         # Nothing to hide in what is overwritten already.
         return 0 if masked.endswith(b"*" * longest) else longest

@@ -44,12 +44,16 @@ class TarFile:
 
 def read_tar(source: Readable | Iterable[bytes]) -> Iterator[TarFile]:
     """The files of a tar, plain or gzip-compressed, in the order of the stream."""
-    try:
-        yield from _read_files(_Blocks(_unpacked(source)))
-    except (OSError, EOFError, zlib.error, tarfile.HeaderError) as fault:
-        raise InvalidInput(
-            f"The code upload is not a whole tar: {fault}.", hint="Upload it again.", code="bad_tar"
-        ) from None
+    return _read_files(_Blocks(_unpacked(source)))
+
+
+def _broken(reason: object) -> InvalidInput:
+    return InvalidInput(
+        f"The code upload is not a whole tar: {reason}.",
+        hint="Upload it again.",
+        code="bad_tar",
+        where="code",
+    )
 
 
 class _IterableFile(io.RawIOBase):
@@ -92,7 +96,11 @@ class _ReadableFile(io.RawIOBase):
 def _unpacked(source: Readable | Iterable[bytes]) -> BinaryIO:
     raw = _ReadableFile(source) if isinstance(source, Readable) else _IterableFile(source)
     buffered = io.BufferedReader(raw, _CHUNK)
-    if buffered.peek(2)[:2] == b"\x1f\x8b":
+    try:
+        start = buffered.peek(2)[:2]
+    except OSError as fault:
+        raise _broken(fault) from None
+    if start == b"\x1f\x8b":
         return gzip.GzipFile(fileobj=buffered)  # type: ignore[return-value]
     return buffered
 
@@ -104,9 +112,12 @@ class _Blocks:
         self._file = file
 
     def exactly(self, size: int) -> bytes:
-        data = self._file.read(size)
+        try:
+            data = self._file.read(size)
+        except (OSError, EOFError, zlib.error) as fault:
+            raise _broken(fault) from None
         if len(data) != size:
-            raise EOFError("it ends too early")
+            raise _broken("it ends too early")
         return data
 
     def chunks(self, size: int) -> Iterator[bytes]:
@@ -124,12 +135,13 @@ def _read_files(blocks: _Blocks) -> Iterator[TarFile]:
         header = blocks.exactly(_BLOCK)
         if not header.strip(b"\0"):
             return
-        entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        try:
+            entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as fault:
+            raise _broken(fault) from None
         if entry.type in _EXTENDED:
             if not 0 <= entry.size <= _LARGEST_HEADER:
-                raise InvalidInput(
-                    "The code upload has an extended header that is too large.", code="bad_tar"
-                )
+                raise _broken("an extended header is too large")
             data = b"".join(blocks.chunks(entry.size))
             if entry.type == tarfile.GNUTYPE_LONGNAME:
                 name = data.rstrip(b"\0").decode("utf-8", "surrogateescape")
@@ -164,14 +176,14 @@ def _read_records(data: bytes) -> tuple[str, int]:
     while data:
         digits, _, _ = data.partition(b" ")
         if not digits.isdigit() or len(digits) > 6 or not 5 <= int(digits) <= len(data):
-            raise EOFError("an extended header cannot be read")
+            raise _broken("an extended header cannot be read")
         record, data = data[len(digits) + 1 : int(digits)], data[int(digits) :]
         key, _, value = record.rstrip(b"\n").partition(b"=")
         if key == b"path":
             name = value.decode("utf-8", "surrogateescape")
         elif key == b"size":
             if not value.isdigit() or len(value) > 18:
-                raise EOFError("an extended header cannot be read")
+                raise _broken("an extended header cannot be read")
             size = int(value)
         elif key.startswith(b"GNU.sparse"):
             raise InvalidInput(
