@@ -74,18 +74,19 @@ def _width() -> int:
 
 def _fit(columns: Sequence[str], rows: list[list[str]], elastic: int, width: int) -> list[list[str]]:
     """Cut the elastic column so that the others stay whole: an id or a phase that is cut is of no use."""
-    widths = [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
-    room = max(8, width - sum(widths) + widths[elastic] - len(columns))
+    from rich.cells import cell_len, set_cell_size
+
+    widths = [
+        max(cell_len(text) for text in (column, *(row[i] for row in rows)))
+        for i, column in enumerate(columns)
+    ]
+    room = max(8, width - sum(widths) + widths[elastic] - 2 * len(columns))
     if widths[elastic] <= room:
         return rows
-    return [
-        [
-            *row[:elastic],
-            row[elastic] if len(row[elastic]) <= room else row[elastic][: room - 1] + "…",
-            *row[elastic + 1 :],
-        ]
-        for row in rows
-    ]
+    for row in rows:
+        if cell_len(row[elastic]) > room:
+            row[elastic] = set_cell_size(row[elastic], room - 1).rstrip() + "…"
+    return rows
 
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:

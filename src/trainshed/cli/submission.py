@@ -192,7 +192,8 @@ def _tell_upload(code: CodeFolder, uploads: bool) -> None:
 
     if not uploads:
         return
-    click.echo(f"Uploading the code: {len(code.files)} files, {format_size(code.size)}.", err=True)
+    count = f"{len(code.files)} file{'' if len(code.files) == 1 else 's'}"
+    click.echo(f"Uploading the code: {count}, {format_size(code.size)}.", err=True)
     if code.size > LARGE_BYTES:
         names = ", ".join(f"{file.path} ({format_size(file.size)})" for file in code.largest())
         warn(f"That is a lot for code: {names}.")

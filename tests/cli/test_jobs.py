@@ -1,0 +1,251 @@
+"""The commands about jobs, against a real platform that really runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from trainshed.cli.main import cli
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Result]
+
+TRAIN = """
+import os, sys, time
+sys.stdout.buffer.write(b"\\xff\\x00 10%\\r100%\\n")
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *sys.argv[1:], flush=True)
+for step in range(5):
+    print(f"step {step} loss: {1 / (step + 1):.3f}")
+if "--fail=yes" in sys.argv:
+    raise ValueError("this batch is odd")
+if "--sleep=yes" in sys.argv:
+    print("sleeping", flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, support: Any) -> Iterator[Any]:
+    path = tmp_path_factory.mktemp("platform") / "home"
+    try:
+        yield support.start_platform(path, "--rehearse", "ascend:2")
+    finally:
+        support.stop_platform(path)
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "train.py").write_text(TRAIN)
+    return folder
+
+
+@pytest.fixture
+def run(platform: Any) -> Run:
+    def invoke(*arguments: str | Path) -> Result:
+        environment = {
+            "TRAINSHED_HOME": str(platform.home.path),
+            "TRAINSHED_URL": "",
+            "TRAINSHED_TOKEN": "",
+            "COLUMNS": "80",
+        }
+        return CliRunner().invoke(cli, [str(word) for word in arguments], env=environment)
+
+    return invoke
+
+
+def test_follow_a_job_to_its_good_end(run: Run, code: Path) -> None:
+    result = run(
+        "run", "--code", code, "--boot", "train.py", "--param", "lr=1e-3", "--name", "good", "--follow"
+    )
+    assert result.exit_code == 0, result.output
+    # Exactly what the script wrote, and nothing else.
+    assert result.stdout_bytes.startswith(b"\xff\x00 10%\r100%\nrank 0 of 1 --lr=1e-3\nstep 0 loss: 1.000\n")
+    assert result.stdout_bytes.endswith(b"step 4 loss: 0.200\n")
+    assert "good: Completed in" in result.stderr
+    again = run("logs", "good", "--rank", "0")
+    assert again.stdout_bytes == result.stdout_bytes
+    both = run("logs", "good")
+    assert both.stdout_bytes == result.stdout_bytes
+    assert "[platform]" in both.stderr
+    assert run("logs", "good", "-f").stdout_bytes == result.stdout_bytes
+    shown = run("show", "good")
+    assert "Completed" in shown.stdout and "lr=1e-3" in shown.stdout
+    assert json.loads(run("show", "good", "--json").stdout)["phase"] == "Completed"
+    assert "Completed" in run("explain", "good").stdout
+    table = run("metrics", "good")
+    assert "loss" in table.stdout and "█" in table.stdout
+    assert "0.2" in run("metrics", "good", "--points").stdout
+
+
+def test_follow_a_job_to_its_bad_end(run: Run, code: Path) -> None:
+    result = run("run", "--code", code, "--boot", "train.py", "--param", "fail=yes", "--name", "bad", "-f")
+    assert result.exit_code == 1
+    assert "ValueError: this batch is odd" in result.stdout
+    assert "bad: Failed" in result.stderr
+    assert "ValueError: this batch is odd" in run("explain", "bad").stdout
+    listed = json.loads(run("jobs", "--phase", "failed", "--json").stdout)
+    assert [job["name"] for job in listed] == ["bad"]
+
+
+def test_ranks_are_told_apart(run: Run, code: Path) -> None:
+    result = run(
+        "run", "--code", code, "--boot", "train.py", "--flavor", "ascend.2", "--name", "pair", "--follow"
+    )
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert "[rank 0] rank 0 of 2" in lines
+    assert "[rank 1] rank 1 of 2" in lines
+    assert all(
+        line.startswith(("[rank 0] ", "[rank 1] "))
+        for line in result.stdout_bytes.decode("latin-1").split("\n")[:-1]
+    )
+    every = run("logs", "pair", "--all").stdout.splitlines()
+    assert sorted(every) == sorted(lines)
+    assert "rank 1 of 2" in run("logs", "pair", "--rank", "1").stdout
+    assert run("logs", "pair", "--rank", "7").exit_code == 1
+    assert json.loads(run("logs", "pair", "--list", "--json").stdout)[0]["stream"] == "rank-0"
+
+
+def test_dry_run_prints_a_job_file_that_can_be_submitted(run: Run, code: Path, tmp_path: Path) -> None:
+    result = run(
+        "run",
+        "--code",
+        code,
+        "--boot",
+        "train.py",
+        "--param",
+        "x=1",
+        "--secret",
+        "KEY=s3cret-value",
+        "--dry-run",
+    )
+    assert result.exit_code == 0, result.output
+    assert "s3cret-value" not in result.output
+    job, plan = yaml.safe_load_all(result.stdout)
+    assert job["parameters"] == {"x": 1}
+    assert plan["launch"][0]["processes"][0]["arguments"][-1] == "--x=1"
+    file = tmp_path / "job.yaml"
+    file.write_text(result.stdout.partition("---\n")[0])
+    refused = run("submit", file)
+    assert refused.exit_code == 1
+    assert "KEY" in refused.output
+    file.write_text(file.read_text().replace("KEY: null", "KEY: given"))
+    accepted = run("submit", file, "--json")
+    assert accepted.exit_code == 0, accepted.output
+    assert json.loads(accepted.stdout)["spec"]["secrets"] == {"KEY": "**********"}
+
+
+def test_faults_of_a_job_file_name_their_line(run: Run, code: Path, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"code: {code}\nboot: train.py\nflavour: cpu.1\n")
+    result = run("submit", file)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[1] == f"Where: {file}:3:1"
+    assert "Did you mean 'flavor'?" in result.stderr
+    file.write_text(f"code: {code}\nboot: train.py\nflavor: cpu.512\n")
+    assert f"Where: {file}:3:1" in run("submit", file).stderr
+
+
+def test_control_c_leaves_the_job_alone(run: Run, platform: Any, code: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "trainshed.cli.main", "--home", str(platform.home.path), "run"),
+            *(
+                "--code",
+                str(code),
+                "--boot",
+                "train.py",
+                "--param",
+                "sleep=yes",
+                "--name",
+                "long",
+                "--follow",
+            ),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    with process:
+        for line in process.stdout:
+            if line == b"sleeping\n":
+                break
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read().decode()
+        assert process.wait(20) == 130
+    assert "trainshed logs long -f" in errors
+    assert "trainshed stop long" in errors
+    assert "Traceback" not in errors
+    assert json.loads(run("show", "long", "--json").stdout)["phase"] == "Running"
+    stopped = run("stop", "long", "--reason", "enough", "--wait")
+    assert stopped.stdout == "Job long is Terminated.\n"
+    assert "enough" in run("show", "long").stdout
+
+
+def test_rerun_and_delete(run: Run, code: Path) -> None:
+    assert run("run", "--code", code, "--boot", "train.py", "--name", "first", "-f").exit_code == 0
+    again = run("rerun", "first", "--name", "second", "--follow")
+    assert again.exit_code == 0, again.output
+    assert again.stdout_bytes == run("logs", "first", "--rank", "0").stdout_bytes
+    assert run("delete", "first", "second").exit_code == 0
+    gone = run("show", "first")
+    assert gone.exit_code == 1
+    assert "There is no job 'first'." in gone.stderr
+
+
+def test_tables_fit_80_columns(run: Run, code: Path) -> None:
+    run("run", "--code", code, "--boot", "train.py", "--name", "n" * 64)
+    for command in (["jobs"], ["flavors"], ["engines"], ["nodes"], ["token", "list"], ["user", "list"]):
+        result = run(*command)
+        assert result.exit_code == 0, result.output
+        assert max(map(len, result.stdout.splitlines())) <= 80, command
+        assert json.loads(run(*command, "--json").stdout)
+
+
+def test_access_commands(run: Run, platform: Any, tmp_path: Path) -> None:
+    assert "admin (administrator)" in run("whoami").stdout
+    secret = run("token", "create", "ci", "--scope", "jobs:read", "--days", "1").stdout.strip()
+    connected = CliRunner().invoke(
+        cli, ["--home", str(tmp_path), "login", platform.url, "--token", secret], env={"TRAINSHED_HOME": None}
+    )
+    assert connected.exit_code == 0, connected.output
+    assert secret not in connected.output
+    saved = json.loads((tmp_path / "client.json").read_text())
+    assert saved == {"url": platform.url, "obs_url": platform.obs_url, "token": secret}
+    refused = CliRunner().invoke(cli, ["--home", str(tmp_path), "stop", "good"], env={"TRAINSHED_HOME": None})
+    assert refused.exit_code == 1
+    assert run("token", "revoke", "ci").exit_code == 0
+    late = CliRunner().invoke(cli, ["--home", str(tmp_path), "jobs"], env={"TRAINSHED_HOME": None})
+    assert late.exit_code == 1
+    assert "trainshed login" in late.stderr
+    wrong = CliRunner().invoke(cli, ["--home", str(tmp_path), "login", platform.url, "--token", "tsh_wrong"])
+    assert wrong.exit_code == 1
+    assert json.loads((tmp_path / "client.json").read_text()) == saved
+    env = run("credentials", "--format", "env").stdout
+    assert f"export TRAINSHED_URL={platform.url}" in env
+    assert json.loads(run("credentials", "--format", "json").stdout)["token"] == platform.token
+    assert run("user", "add", "ann", "--password", "a-long-enough-one").exit_code == 0
+    assert run("workspace", "member", "default", "ann", "--role", "viewer").exit_code == 0
+    assert "ann" in run("workspace", "members", "default").stdout
+    assert run("login-link", "ann").stdout.startswith(platform.url)
+
+
+def test_platform_that_is_down_is_explained() -> None:
+    result = CliRunner().invoke(
+        cli, ["jobs"], env={"TRAINSHED_URL": "http://127.0.0.1:9", "TRAINSHED_TOKEN": "tsh_x"}
+    )
+    assert result.exit_code == 1
+    assert "does not answer" in result.stderr
