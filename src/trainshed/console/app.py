@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
 from trainshed.console.attempt_limit import AttemptLimit
@@ -39,7 +39,8 @@ def create_console(platform: Platform) -> ASGIApp:
         assert isinstance(fault, HTTPException)
         return await run_in_threadpool(errors.http, request, fault.status_code)
 
-    pages = Starlette(
+    # Without Starlette's outermost layer, which would answer our own faults in plain text.
+    pages = Router(
         routes=[
             Route("/", listing.home),
             Route("/login", doors.show),
@@ -59,7 +60,7 @@ def create_console(platform: Platform) -> ASGIApp:
             Route("/parts/jobs/{job}", job.refresh),
             Mount("/static", CachedFiles(fingerprint)),
         ],
-        exception_handlers={TrainshedError: answer_known, HTTPException: answer_http},
+        redirect_slashes=False,
     )
-    pages.router.redirect_slashes = False
-    return PageGuard(pages, errors.unexpected)
+    handlers = {TrainshedError: answer_known, HTTPException: answer_http}
+    return PageGuard(ExceptionMiddleware(pages, handlers), errors.unexpected)

@@ -56,6 +56,8 @@ class PageGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # The router raises what it does not know only inside an application; alone it answers in plain text.
+        scope["app"] = self._app
         begun = False
         received = 0
 

@@ -1,0 +1,90 @@
+"""English and Chinese."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from trainshed.console.language import catalog_of, choose_language
+from trainshed.console.words import CODES, DETAILS, PHASES
+from trainshed.model.phase import Detail, Phase
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "translations.py"
+
+
+@pytest.fixture(scope="module")
+def translations() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("translations", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("asked", "remembered", "accepted", "chosen"),
+    [
+        ("", "", "", "en"),
+        ("", "", "zh-CN,zh;q=0.9,en;q=0.8", "zh"),
+        ("", "", "fr, en;q=0.5, zh;q=0.7", "zh"),
+        ("", "", "de-DE", "en"),
+        ("", "", "zh;q=0, en", "en"),
+        ("", "", "zh;q=much, en", "en"),
+        ("", "en", "zh-CN", "en"),
+        ("zh", "en", "en", "zh"),
+        ("xx", "", "zh", "zh"),
+    ],
+)
+def test_choice(asked: str, remembered: str, accepted: str, chosen: str) -> None:
+    assert choose_language(asked, remembered, accepted) == chosen
+
+
+def test_every_message_is_translated_and_compiled(translations: Any) -> None:
+    catalog = catalog_of("zh")
+    messages = [message for message in translations.collect() if message.id]
+    assert len(messages) > 100
+    # Words that are the same in both languages.
+    same = {"API", "rank"}
+    missing = [m.id for m in messages if m.id not in same and catalog.gettext(m.id) == m.id]
+    assert not missing
+    for message in messages:
+        holes = re.findall(r"%\(\w+\)s", str(message.id))
+        assert sorted(holes) == sorted(re.findall(r"%\(\w+\)s", catalog.gettext(message.id)))
+
+
+def test_the_catalogs_hold_nothing_else(translations: Any) -> None:
+    written = translations.po_path("zh").read_bytes()
+    assert written == translations.as_po(translations.read_catalog("zh")), "run scripts/translations.py"
+
+
+def test_no_text_stands_in_a_template_without_a_mark() -> None:
+    """Words between tags must go through gettext: else Chinese readers meet English."""
+    for path in (SCRIPT.parents[1] / "src/trainshed/console/templates").glob("*.html"):
+        text = re.sub(
+            r"{#.*?#}|{%.*?%}|{{.*?}}|<code>.*?</code>", "", path.read_text("utf-8"), flags=re.DOTALL
+        )
+        text = re.sub(r"<[^>]*>", "\n", text)
+        words = set(re.findall(r"[A-Za-z]{3,}", text)) - {"Trainshed", "doctype", "html"}
+        assert not words, f"{path.name}: {words}"
+
+
+def test_every_phase_and_detail_has_a_word() -> None:
+    assert set(PHASES) == {phase.value for phase in Phase}
+    assert set(DETAILS) == {detail.value for detail in Detail if detail.value}
+    assert "bad_password" in CODES
+
+
+def test_a_page_in_chinese_and_the_choice_is_kept(browser: Any, jobs: Any) -> None:
+    row = jobs.add("digits")
+    assert "Completed" in browser.get(f"/jobs/{row.id}").text
+    page = browser.get(f"/jobs/{row.id}?lang=zh")
+    assert 'lang="zh-CN"' in page.text and "已完成" in page.text and ">Completed<" not in page.text
+    assert "已完成" in browser.get("/jobs").text
+    assert "已完成" not in browser.get("/jobs?lang=en").text
+    browser.cookies.delete("trainshed_lang")
+    assert "已完成" in browser.get("/jobs", headers={"Accept-Language": "zh-TW,zh;q=0.9"}).text
