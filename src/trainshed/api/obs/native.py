@@ -15,11 +15,13 @@ Keys travel in the query, where no proxy tidies up their dots and slashes.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, unquote
 
 from trainshed.api.obs.exchange import Exchange, parse_range
@@ -27,9 +29,11 @@ from trainshed.model.errors import Conflict, InvalidInput, NotFound, TrainshedEr
 from trainshed.services import buckets
 from trainshed.services.identity import Caller, authenticate_token
 from trainshed.services.platform import Platform
-from trainshed.store.object_store import Bucket, ObjectInfo
+from trainshed.store.object_store import Bucket, ObjectInfo, Upload
 
 __all__ = ["serve"]
+
+T = TypeVar("T")
 
 _META = "x-trainshed-meta-"
 _MAX_PAGE = 1000
@@ -44,49 +48,62 @@ class MethodNotAllowed(TrainshedError):
     code = "method_not_allowed"
 
 
+class _Visit:
+    """A request with its token. Who the caller is, and what they may, is asked in the thread that does the work."""
+
+    def __init__(self, platform: Platform, exchange: Exchange) -> None:
+        self.platform = platform
+        self.store = platform.store
+        self.exchange = exchange
+        self._token = exchange.bearer()
+
+    async def do(self, work: Callable[[Caller], T]) -> T:
+        """Run work that needs the caller, in one thread and one go."""
+        return await self.exchange.in_thread(lambda: work(authenticate_token(self.platform, self._token)))
+
+
 async def serve(platform: Platform, exchange: Exchange) -> None:
     """Answer a request below /native/v1."""
-    caller = await exchange.in_thread(authenticate_token, platform, exchange.bearer())
-    match exchange.method, exchange.parts[2:]:
-        case "GET", ["buckets"]:
-            found = await exchange.in_thread(buckets.list_buckets, platform, caller)
+    visit = _Visit(platform, exchange)
+    match exchange.parts[2:]:
+        case ["buckets"]:
+            if exchange.method != "GET":
+                raise _unknown_method(exchange.method)
+            found = await visit.do(lambda caller: buckets.list_buckets(platform, caller))
             await exchange.answer_json({"buckets": [_bucket_json(bucket) for bucket in found]})
-        case method, ["buckets", bucket]:
-            await _serve_bucket(platform, exchange, caller, method, bucket)
-        case method, ["buckets", bucket, "objects"]:
-            await _serve_objects(platform, exchange, caller, method, bucket)
-        case method, ["buckets", bucket, "object"]:
-            await _serve_object(platform, exchange, caller, method, bucket)
+        case ["buckets", bucket]:
+            await _serve_bucket(visit, bucket)
+        case ["buckets", bucket, "objects"]:
+            await _serve_objects(visit, bucket)
+        case ["buckets", bucket, "object"]:
+            await _serve_object(visit, bucket)
         case _:
             raise NotFound("There is nothing here.", hint="docs/storage.md lists the addresses.")
 
 
-async def _serve_bucket(
-    platform: Platform, exchange: Exchange, caller: Caller, method: str, name: str
-) -> None:
-    match method:
+async def _serve_bucket(visit: _Visit, name: str) -> None:
+    platform, exchange = visit.platform, visit.exchange
+    match exchange.method:
         case "PUT":
-            bucket = await exchange.in_thread(buckets.create_bucket, platform, caller, name)
+            bucket = await visit.do(lambda caller: buckets.create_bucket(platform, caller, name))
             await exchange.answer_json(_bucket_json(bucket), 201)
         case "GET" | "HEAD":
-            bucket = await exchange.in_thread(buckets.readable_bucket, platform, caller, name)
+            bucket = await visit.do(lambda caller: buckets.readable_bucket(platform, caller, name))
             await exchange.answer_json(_bucket_json(bucket))
         case "DELETE":
-            await exchange.in_thread(buckets.delete_bucket, platform, caller, name)
+            await visit.do(lambda caller: buckets.delete_bucket(platform, caller, name))
             await exchange.answer(204, {})
-        case _:
+        case method:
             raise _unknown_method(method)
 
 
-async def _serve_objects(
-    platform: Platform, exchange: Exchange, caller: Caller, method: str, bucket: str
-) -> None:
-    query = exchange.query()
+async def _serve_objects(visit: _Visit, bucket: str) -> None:
+    platform, query = visit.platform, visit.exchange.query()
     prefix = query.get("prefix", "")
 
-    def list_page() -> dict[str, Any]:
+    def list_page(caller: Caller) -> dict[str, Any]:
         buckets.readable_bucket(platform, caller, bucket)
-        page = platform.store.list(
+        page = visit.store.list(
             bucket,
             prefix,
             delimiter=query.get("delimiter", ""),
@@ -99,100 +116,124 @@ async def _serve_objects(
             "next_after": page.next_after,
         }
 
-    def delete_prefix() -> dict[str, Any]:
+    def delete_prefix(caller: Caller) -> dict[str, Any]:
         buckets.writable_bucket(platform, caller, bucket)
         if "prefix" not in query:
             raise InvalidInput(
                 "The prefix is missing.", hint="An empty one (prefix=) means all.", where="prefix"
             )
-        return {"deleted": platform.store.delete_prefix(bucket, prefix)}
+        return {"deleted": visit.store.delete_prefix(bucket, prefix)}
 
-    def copy_prefix() -> dict[str, Any]:
+    def copy_prefix(caller: Caller) -> dict[str, Any]:
         source = _required(query, "from_bucket")
         buckets.readable_bucket(platform, caller, source)
         buckets.writable_bucket(platform, caller, bucket)
-        return {"copied": platform.store.copy_prefix(source, query.get("from_prefix", ""), bucket, prefix)}
+        return {"copied": visit.store.copy_prefix(source, query.get("from_prefix", ""), bucket, prefix)}
 
     actions = {"GET": list_page, "DELETE": delete_prefix, "POST": copy_prefix}
-    if method not in actions:
-        raise _unknown_method(method)
-    await exchange.answer_json(await exchange.in_thread(actions[method]))
+    if visit.exchange.method not in actions:
+        raise _unknown_method(visit.exchange.method)
+    await visit.exchange.answer_json(await visit.do(actions[visit.exchange.method]))
 
 
-async def _serve_object(
-    platform: Platform, exchange: Exchange, caller: Caller, method: str, bucket: str
-) -> None:
-    query = exchange.query()
-    key = _required(query, "key")
-    match method:
+async def _serve_object(visit: _Visit, bucket: str) -> None:
+    platform, exchange, query = visit.platform, visit.exchange, visit.exchange.query()
+
+    def describe(caller: Caller) -> ObjectInfo:
+        buckets.readable_bucket(platform, caller, bucket)
+        return visit.store.info(bucket, _required(query, "key"))
+
+    def delete(caller: Caller) -> bool:
+        buckets.writable_bucket(platform, caller, bucket)
+        return visit.store.delete(bucket, _required(query, "key"))
+
+    def copy(caller: Caller) -> ObjectInfo:
+        source = _required(query, "from_bucket")
+        buckets.readable_bucket(platform, caller, source)
+        buckets.writable_bucket(platform, caller, bucket)
+        return visit.store.copy(source, _required(query, "from_key"), bucket, _required(query, "key"))
+
+    match exchange.method:
         case "PUT":
-            await exchange.in_thread(buckets.writable_bucket, platform, caller, bucket)
-            await exchange.answer_json(
-                _object_json(await _receive_object(platform, exchange, bucket, key)), 201
-            )
+            info = await _receive_object(visit, bucket, query)
+            await exchange.answer_json(_object_json(info), 201)
         case "GET":
-            await exchange.in_thread(buckets.readable_bucket, platform, caller, bucket)
-            await _send_object(platform, exchange, bucket, key)
+            await _send_object(visit, bucket, query)
         case "HEAD":
-            await exchange.in_thread(buckets.readable_bucket, platform, caller, bucket)
-            info = await exchange.in_thread(platform.store.info, bucket, key)
+            info = await visit.do(describe)
             await exchange.answer(200, {**_object_headers(info), "content-length": str(info.size)})
         case "DELETE":
-            await exchange.in_thread(buckets.writable_bucket, platform, caller, bucket)
-            existed = await exchange.in_thread(platform.store.delete, bucket, key)
-            await exchange.answer_json({"deleted": int(existed)})
+            await exchange.answer_json({"deleted": int(await visit.do(delete))})
         case "POST":
-
-            def copy() -> ObjectInfo:
-                source = _required(query, "from_bucket")
-                buckets.readable_bucket(platform, caller, source)
-                buckets.writable_bucket(platform, caller, bucket)
-                return platform.store.copy(source, _required(query, "from_key"), bucket, key)
-
-            await exchange.answer_json(_object_json(await exchange.in_thread(copy)), 201)
-        case _:
+            await exchange.answer_json(_object_json(await visit.do(copy)), 201)
+        case method:
             raise _unknown_method(method)
 
 
-async def _receive_object(platform: Platform, exchange: Exchange, bucket: str, key: str) -> ObjectInfo:
-    headers = exchange.headers
-    expected_md5 = _read_content_md5(headers.get("content-md5", ""))
+async def _receive_object(visit: _Visit, bucket: str, query: dict[str, str]) -> ObjectInfo:
+    exchange, headers = visit.exchange, visit.exchange.headers
     expected_sha256 = headers.get("x-sha256", "")
     metadata = {
         name.removeprefix(_META): unquote(value) for name, value in headers.items() if name.startswith(_META)
     }
 
-    def begin() -> Any:
-        return platform.store.upload(
+    def begin(caller: Caller) -> tuple[Upload, str]:
+        buckets.writable_bucket(visit.platform, caller, bucket)
+        expected_md5 = _read_content_md5(headers.get("content-md5", ""))
+        upload = visit.store.upload(
             bucket,
-            key,
+            _required(query, "key"),
             content_type=headers.get("content-type", "application/octet-stream")[:255],
             metadata=metadata,
             with_sha256=bool(expected_sha256),
         )
+        return upload, expected_md5
 
-    upload = await exchange.in_thread(begin)
+    upload, expected_md5 = await visit.do(begin)
+
+    def finish(last: bytes) -> ObjectInfo:
+        upload.write(last)
+        return upload.commit(expected_md5=expected_md5, expected_sha256=expected_sha256)
+
+    # One piece is written while the next one arrives.
+    writing: asyncio.Future[None] | None = None
     try:
+        held = b""
         async for piece in exchange.pieces():
-            await exchange.in_thread(upload.write, piece)
-
-        def commit() -> ObjectInfo:
-            info: ObjectInfo = upload.commit(expected_md5=expected_md5, expected_sha256=expected_sha256)
-            return info
-
-        return await exchange.in_thread(commit)
+            if writing is not None:
+                await writing
+                writing = None
+            if held:
+                writing = asyncio.ensure_future(exchange.in_thread(upload.write, held))
+            held = piece
+        if writing is not None:
+            await writing
+            writing = None
+        return await exchange.in_thread(finish, held)
     except BaseException:
+        if writing is not None:
+            await asyncio.wait([writing])
         await exchange.in_thread(upload.abort)
         raise
 
 
-async def _send_object(platform: Platform, exchange: Exchange, bucket: str, key: str) -> None:
-    info, file = await exchange.in_thread(platform.store.open_object, bucket, key)
+async def _send_object(visit: _Visit, bucket: str, query: dict[str, str]) -> None:
+    exchange = visit.exchange
+
+    def begin(caller: Caller) -> tuple[ObjectInfo, BinaryIO]:
+        buckets.readable_bucket(visit.platform, caller, bucket)
+        return visit.store.open_object(bucket, _required(query, "key"))
+
+    # Sent from the open file, not by path: the server would open the path some time after our answer, when
+    # the object may be overwritten and its file gone.
+    info, file = await visit.do(begin)
     try:
         wanted = exchange.headers.get("if-match", "").strip('"')
         if wanted not in ("", "*", info.etag):
             raise Conflict(
-                f"The object '{key}' has changed.", hint="Begin the download anew.", code="object_changed"
+                f"The object '{info.key}' has changed.",
+                hint="Begin the download anew.",
+                code="object_changed",
             )
         headers = _object_headers(info)
         span = parse_range(exchange.headers.get("range", ""), info.size)
