@@ -150,23 +150,6 @@ def test_in_the_foreground_ctrl_c_stops_everything(tmp_path: Path, support: Any)
     assert result.exit_code == 3 and "does not run" in result.stdout
 
 
-def test_the_login_link_is_shown_once(tmp_path: Path, support: Any) -> None:
-    arguments = ("up", "--detach", "--port", "0", "--obs-port", "0")
-    first = support.run_cli(*arguments, home=tmp_path / "home")
-    try:
-        assert "/login?code=" in first.stdout, first.output
-        support.stop_platform(tmp_path / "home")
-        again = support.run_cli(*arguments, home=tmp_path / "home")
-        assert again.exit_code == 0 and "/login?code=" not in again.stdout
-        support.stop_platform(tmp_path / "home")
-        # Whoever owns the home and lost the token gets a new one, and a new link.
-        (tmp_path / "home" / "client.json").unlink()
-        third = support.run_cli(*arguments, home=tmp_path / "home")
-        assert third.exit_code == 0 and "/login?code=" in third.stdout
-    finally:
-        support.stop_platform(tmp_path / "home")
-
-
 def test_a_port_in_use_is_one_clear_error_and_nothing_is_made(tmp_path: Path, support: Any) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
