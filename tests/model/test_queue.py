@@ -124,3 +124,22 @@ def test_no_device_core_or_byte_is_ever_given_twice(
     # Starting what was let start leaves no room that the first waiting job could have used.
     if plan.waits and not plan.admissions:
         assert all(not could_ever_fit(w.nodes, w.flavor, nodes) for w in waiting)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([CPU1, CPU2, ASCEND8]), st.integers(1, 3), st.floats(0, 1000)), max_size=12
+    ),
+    st.integers(1, 4),
+)
+def test_who_starts_does_not_depend_on_whether_reasons_are_asked_for(
+    wishes: list[tuple[Flavor, int, float]], cpus: int
+) -> None:
+    waiting = [
+        request(f"j{index}", flavor, nodes=nodes, at=at) for index, (flavor, nodes, at) in enumerate(wishes)
+    ]
+    nodes = [machine("a", cpus=cpus), machine("b", cpus=cpus, devices=8)]
+    full = plan_queue(waiting, [], nodes, 1000)
+    short = plan_queue(waiting, [], nodes, 1000, explain=False)
+    assert short.admissions == full.admissions and short.waits == ()
+    assert len(full.admissions) + len(full.waits) == len(waiting)

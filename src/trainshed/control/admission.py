@@ -25,7 +25,7 @@ def admit(control: Control, queue: QueueView) -> int:
         if job.stop_requested:
             _stop_waiting(control, job)
     waiting = [request for request in queue.waiting if not queue.jobs[request.job_id].stop_requested]
-    plan = plan_queue(waiting, queue.held, queue.nodes, control.clock())
+    plan = plan_queue(waiting, queue.held, queue.nodes, control.clock(), explain=False)
     started = 0
     for admission in plan.admissions:
         job = queue.jobs[admission.job_id]

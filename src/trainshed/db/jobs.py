@@ -219,5 +219,4 @@ def _many(connection: Connection, query: Select[Any]) -> list[JobRow]:
 
 
 def _job(row: Any) -> JobRow:
-    job = from_row(JobRow, row)
-    return dataclasses.replace(job, phase=Phase(job.phase))
+    return from_row(JobRow, row, phase=Phase(row.phase))

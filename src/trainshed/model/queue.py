@@ -135,8 +135,13 @@ def plan_queue(
     nodes: Sequence[Node],
     now: float,
     patience: float = PATIENCE_SECONDS,
+    *,
+    explain: bool = True,
 ) -> QueuePlan:
-    """Decide for every waiting job whether it starts now, and say why if it does not."""
+    """Decide for every waiting job whether it starts now, and say why if it does not.
+
+    Who needs only the admissions turns `explain` off: reasons cost far more than the decision.
+    """
     machines = {node.name: _Free.all_of(node) for node in nodes if node.state == "ready"}
     for job in held:
         for placement in job.placements:
@@ -148,16 +153,22 @@ def plan_queue(
     order = sorted(waiting, key=lambda request: (-request.priority, request.queued_at, request.job_id))
     # Who stands before a job in the queue, kept short: an answer for people, not a second queue.
     ahead: list[str] = []
+    # What is free only shrinks while the plan is made: what did not fit once does not fit later.
+    refused: set[tuple[int, Flavor]] = set()
     for request in order:
-        usable = [free for name, free in machines.items() if name not in reserved]
-        placements = _place(request, usable)
-        if placements is not None:
-            admissions.append(Admission(request.job_id, placements))
-            continue
-        wait = _explain(request, machines, reserved, held, nodes)
-        waits.append(replace(wait, position=len(waits) + 1, ahead=tuple(ahead[:10])))
-        ahead.append(request.name)
-        if not wait.impossible and now - request.queued_at >= patience:
+        shape = (request.nodes, request.flavor)
+        if shape not in refused:
+            usable = [free for name, free in machines.items() if name not in reserved]
+            placements = _place(request, usable)
+            if placements is not None:
+                admissions.append(Admission(request.job_id, placements))
+                continue
+            refused.add(shape)
+        if explain:
+            wait = _explain(request, machines, reserved, held, nodes)
+            waits.append(replace(wait, position=len(waits) + 1, ahead=tuple(ahead[:10])))
+            ahead.append(request.name)
+        if now - request.queued_at >= patience and could_ever_fit(request.nodes, request.flavor, nodes):
             for name, free in machines.items():
                 if _Free.all_of(free.node).fits(request.flavor):
                     reserved.setdefault(name, request)

@@ -80,7 +80,7 @@ class Reporter:
 
     def rank_ended(self, rank_exit: RankExit) -> None:
         """A rank's process is over."""
-        self._write(replace(self.report, ranks=(*self.report.ranks, rank_exit)), ring=False)
+        self._write(replace(self.report, ranks=(*self.report.ranks, rank_exit)))
 
     def end(self, ending: Ending, log_sizes: dict[str, int], left_behind: tuple[str, ...]) -> None:
         """The node's run is over: the last thing that a runner writes."""
