@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,7 +108,7 @@ class FolderTree:
         """A file to write, which takes its name when it is whole."""
         *above, name = parts
         with self._folder(above, make=True) as here:
-            part = f".trainshed-{secrets.token_hex(8)}.part"
+            part = f".trainshed-{os.urandom(8).hex()}.part"
             file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=here)
             try:
                 try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -106,7 +105,7 @@ class Blobs:
         self._lock = threading.Lock()
         self._session = ""
         self._session_lock = -1
-        self._fan = secrets.token_hex(1)
+        self._fan = os.urandom(1).hex()
         self._created = 0
         with explained_errors():
             for part in (folder, self._blobs, self._incoming):
@@ -122,8 +121,8 @@ class Blobs:
         # Neighbours in time share a folder, so that writers that commit together sync it once.
         self._created += 1
         if self._created % _PER_FOLDER == 0:
-            self._fan = secrets.token_hex(1)
-        blob = self._fan + secrets.token_hex(15)
+            self._fan = os.urandom(1).hex()
+        blob = self._fan + os.urandom(15).hex()
         source = self._incoming / self._ensure_session() / blob
         return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
@@ -218,7 +217,7 @@ class Blobs:
     def _ensure_session(self) -> str:
         with self._lock:
             while not self._session:
-                session = f"{os.getpid()}-{secrets.token_hex(6)}"
+                session = f"{os.getpid()}-{os.urandom(6).hex()}"
                 lock = self._incoming / f"{session}.lock"
                 descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
