@@ -96,7 +96,9 @@ class Sandbox:
         prefixes = {Path(sys.base_prefix).resolve()}
         if self.spec.interpreter_prefix is not None:
             prefixes.add(self.spec.interpreter_prefix)
-        return [Mount(prefix, str(prefix)) for prefix in sorted(prefixes) if not is_system(prefix)]
+        return [
+            Mount(prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr")
+        ]
 
     # -- the job begins
 
@@ -246,9 +248,9 @@ class Sandbox:
 
     def poll(self) -> list[Event]:
         """What has happened since the last call; never waits."""
-        events: list[Event] = []
         if self.ended or self._control is None:
-            return events
+            return []
+        events: list[Event] = []
         at_end = False
         while True:
             try:
@@ -294,8 +296,7 @@ class Sandbox:
         events: list[Event] = []
         lost = [rank for rank in self._ranks if rank not in self.exits]
         for rank in lost:
-            number = int(signal.SIGKILL)
-            self.exits[rank] = RankExit(rank, 128 + number, number, time.time(), self._end_asked)
+            self.exits[rank] = RankExit(rank, 128 + 9, signal.SIGKILL.value, time.time(), self._end_asked)
             events.append(self.exits[rank])
         self._keeper.end()
         said = self._read_errors()
@@ -390,11 +391,6 @@ def wait_readable(descriptor: int, seconds: float | None) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(None if seconds is None else max(0, int(seconds * 1000))))
-
-
-def is_system(path: Path) -> bool:
-    """Whether a path is visible in every sandbox already."""
-    return path.is_relative_to("/usr")
 
 
 def open_log(path: Path) -> int:
