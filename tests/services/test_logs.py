@@ -202,9 +202,9 @@ def test_secrets_are_masked_wherever_a_piece_begins_or_ends(
         assert secret not in whole
     assert whole.startswith(b"abc KEY=" + b"*" * 19 + b" and ")
     assert whole.endswith(b"\nend\n")
-    for limit in (1, 2, 7, 19, 20):
+    for limit in (1, 7, 20):
         assert read_all(platform, ann, run.job.id, limit)[0] == whole
-    for offset in range(0, len(text), 3):
+    for offset in range(0, len(text), 5):
         assert (
             logs.read_log(platform, ann, run.job.id, offset=offset, limit=11).data
             == whole[offset : offset + 11]

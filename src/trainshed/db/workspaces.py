@@ -55,7 +55,9 @@ class MemberRow:
 
 
 def next_number(connection: Connection) -> int:
-    """A number that no workspace ever had, from 1."""
+    """A number that no workspace ever had, from 1. Until the commit nobody else gets one."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE workspaces IN SHARE ROW EXCLUSIVE MODE"))
     return (connection.execute(select(func.max(tables.workspaces.c.number))).scalar() or 0) + 1
 
 
