@@ -5,15 +5,16 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from trainshed.cli.presentation import format_duration, print_json, style_phase
-from trainshed.model.errors import TrainshedError
+from trainshed.model.errors import TrainshedError, Unavailable
 
 if TYPE_CHECKING:
     from trainshed.client import Client
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LineWriter", "follow_job", "make_writer", "print_ending"]
 
+T = TypeVar("T")
+_PATIENCE_SECONDS = 600.0
 _LONGEST_HELD_LINE = 64 * 1024
 INTERRUPTED = 130
 
@@ -162,6 +165,18 @@ class _JobFollower:
                 self._news.put(_News(job=job))
         except TrainshedError as fault:
             self._news.put(_News(fault=fault))
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Ask until the platform answers: a restart of it must not end what a user follows."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return ask()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1.0)
 
 
 def _start(work: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ def logs(
 
     Logs of ranks go to the standard output as they were written, platform messages to the error stream.
     """
-    from trainshed.cli.following import follow_job, make_writer
+    from trainshed.cli.following import INTERRUPTED, follow_job, make_writer
 
     if sum((rank is not None, every, platform_only)) > 1:
         raise click.UsageError("Give only one of --rank, --all and --platform.")
@@ -52,7 +52,9 @@ def logs(
     with open_client() as client:
         found = client.get(job)
         if follow and not found.is_ended:
-            click.get_current_context().exit(min(follow_job(client, found, wanted=wanted), 130))
+            status = follow_job(client, found, wanted=wanted)
+            # The log was shown to its end, whatever the job made of it.
+            click.get_current_context().exit(INTERRUPTED if status == INTERRUPTED else 0)
         streams = client.log_streams(found.id, attempt) if found.attempt or attempt else []
         if list_streams:
             if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from trainshed.client.code_folder import LARGE_BYTES, CodeFolder, scan_code_fold
 from trainshed.client.connection import find_connection
 from trainshed.client.directory import Directory
 from trainshed.client.job_file import is_local_code, read_job_file, resolve_job
-from trainshed.client.log_stream import LogStream, resume_events
+from trainshed.client.log_stream import LogStream, read_end, resume_events
 from trainshed.client.results import (
     Attempt,
     Event,
@@ -191,9 +192,10 @@ class Client(Directory):
         path = _job_path(self.get(job).id, "watch")
         last: Job | None = None
         for event in resume_events(self._transport, path, dict[str, Any], patience):
-            if event.kind != "job":
-                continue
-            now = read_result(Job, _load(event.data))
+            data = json.loads(event.data)
+            if event.kind == "end":
+                raise read_end(data)
+            now = read_result(Job, data)
             # After a reconnect the present state comes again.
             if now != last:
                 last = now
@@ -247,9 +249,3 @@ def _series(answer: Any) -> list[MetricSeries]:
         replace(item, points=tuple(replace(point, value=float(point.value)) for point in item.points))
         for item in found
     ]
-
-
-def _load(text: str) -> Any:
-    import json
-
-    return json.loads(text)

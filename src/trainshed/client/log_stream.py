@@ -10,10 +10,11 @@ from typing import Any
 
 from trainshed.client.event_stream import ServerEvent, parse_events
 from trainshed.client.transport import Transport
-from trainshed.model.errors import Unavailable
+from trainshed.model.errors import TrainshedError, Unavailable
 
-__all__ = ["LogStream", "resume_events"]
+__all__ = ["LogStream", "read_end", "resume_events"]
 
+_GOOD_ENDS = ("ended", "so_far", "not_started")
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 3.0
 
@@ -50,7 +51,9 @@ class LogStream:
         for event in resume_events(self._transport, self._path, self._query, self._patience):
             data = json.loads(event.data)
             if event.kind == "end":
-                self.reason = str(data.get("reason", "")) or "ended"
+                if data.get("code") not in _GOOD_ENDS:
+                    raise read_end(data)
+                self.reason = str(data.get("reason", ""))
                 self.ending = data
                 return
             piece = base64.b64decode(data["base64"]) if "base64" in data else data["text"].encode("utf-8")
@@ -71,6 +74,11 @@ class LogStream:
 
     def _query(self) -> dict[str, Any]:
         return {"offset": self.offset, "follow": "true" if self._follow else "false", "attempt": self.attempt}
+
+
+def read_end(data: dict[str, Any]) -> TrainshedError:
+    """The error with which a platform ended a stream before its end."""
+    return TrainshedError(str(data.get("reason", "")), code=str(data.get("code", "")) or "stream_ended")
 
 
 def resume_events(transport: Transport, path: str, query: Any, patience: float) -> Iterator[ServerEvent]:

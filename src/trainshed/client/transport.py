@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from trainshed import __version__
 from trainshed.model.errors import NotAuthenticated, TrainshedError, Unavailable, error_from_dict
@@ -114,6 +115,8 @@ class Transport:
                     timeout=_TIMEOUT_SECONDS,
                     # Reading all certificates of the system takes longer than a request without TLS.
                     verify=self.url.startswith("https"),
+                    # A proxy of the environment is for the world outside; it cannot reach this machine.
+                    trust_env=not _is_loopback(self.url),
                     limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
                     # The token belongs to this address only.
                     follow_redirects=False,
@@ -143,6 +146,11 @@ class Transport:
             code="connection_lost",
             where=self.url,
         )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _clean(query: Mapping[str, Any] | None) -> dict[str, Any]:

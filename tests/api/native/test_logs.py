@@ -13,10 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from trainshed.client import Client
 from trainshed.client.event_stream import parse_events
-from trainshed.model.errors import NotFound
+from trainshed.db.engine import begin
+from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.phase import Phase
 
@@ -57,8 +59,8 @@ def test_exact_bytes_without_following(client: Client, submit: Callable[..., str
 
 def test_json_pieces(submit: Callable[..., str], api: Any) -> None:
     job_id = submit()
-    text = "数据🚂" * 1000
-    append(api.begin_attempt(job_id), text.encode())
+    whole = "数据🚂" * 1000
+    append(api.begin_attempt(job_id), whole.encode())
     api.end_attempt(job_id)
     got, offset = "", 0
     for _ in range(1000):
@@ -72,7 +74,7 @@ def test_json_pieces(submit: Callable[..., str], api: Any) -> None:
         offset = answer["next_offset"]
         if answer["ended"]:
             break
-    assert got == text
+    assert got == whole
     assert answer["reason"] == "job Completed"
 
 
@@ -222,6 +224,36 @@ def test_following_survives_kills_of_the_api(client: Client, submit: Callable[..
     assert log.reason == "job Completed"
 
 
+def test_database_that_is_away_is_no_end(client: Client, submit: Callable[..., str], api: Any) -> None:
+    job_id = submit()
+    folder = api.begin_attempt(job_id)
+    append(folder, b"before\n")
+    log = client.logs(job_id, follow=True)
+    pieces: list[bytes] = []
+    reader = threading.Thread(target=lambda: pieces.extend(log))
+    reader.start()
+    time.sleep(0.4)
+    with begin(api.platform.engine) as connection:
+        connection.execute(text("ALTER TABLE attempts RENAME TO attempts_away"))
+    append(folder, b"meanwhile\n")
+    time.sleep(0.6)
+    with begin(api.platform.engine) as connection:
+        connection.execute(text("ALTER TABLE attempts_away RENAME TO attempts"))
+    api.end_attempt(job_id)
+    reader.join(20)
+    assert not reader.is_alive()
+    assert b"".join(pieces) == b"before\nmeanwhile\n"
+    assert log.reason == "job Completed"
+
+
+def test_job_deleted_while_followed_is_an_error(client: Client, submit: Callable[..., str], api: Any) -> None:
+    job_id = submit()
+    api.begin_attempt(job_id)
+    threading.Timer(0.3, api.change, [job_id], {"deleted_at": time.time()}).start()
+    with pytest.raises(TrainshedError, match="no job"):
+        list(client.logs(job_id, follow=True))
+
+
 @pytest.mark.slow
 def test_many_followers_cost_no_threads_and_go_away(
     client: Client, submit: Callable[..., str], api: Any
@@ -234,10 +266,10 @@ def test_many_followers_cost_no_threads_and_go_away(
         return len(list(os.scandir(f"/proc/{api.process.pid}/task")))
 
     def followers() -> int:
-        text = httpx.get(f"{api.url}/metrics").text
+        page = httpx.get(f"{api.url}/metrics").text
         return int(
             float(
-                next(line for line in text.splitlines() if line.startswith("trainshed_followers ")).split()[1]
+                next(line for line in page.splitlines() if line.startswith("trainshed_followers ")).split()[1]
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from functools import partial
@@ -15,7 +16,7 @@ from trainshed.api.authentication import CallerOf, PlatformOf
 from trainshed.api.native.event_stream import EVENT_STREAM, HEARTBEAT, format_event
 from trainshed.api.native.models import Model, RequestModel
 from trainshed.api.native.streaming import OpenAnswer, TokenCheck
-from trainshed.model.errors import TrainshedError
+from trainshed.model.errors import TrainshedError, Unavailable
 from trainshed.model.job_spec import parse_job_spec
 from trainshed.model.phase import Phase
 from trainshed.services import jobs
@@ -27,6 +28,7 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["jobs"])
 _HEARTBEAT_SECONDS = 15.0
+_PAUSE_SECONDS = 1.0
 
 
 class JobList(Model):
@@ -180,7 +182,13 @@ async def _watch(
             follower.clear()
             try:
                 now = await threads.call(read)
-                await threads.call(check.run)
+                if check.is_due:
+                    await threads.call(check.run)
+            except Unavailable:
+                # The database is away for a moment: that says nothing about the job.
+                await asyncio.sleep(_PAUSE_SECONDS)
+                yield HEARTBEAT
+                continue
             except TrainshedError as fault:
                 yield format_event({"reason": fault.message, "code": fault.code}, kind="end")
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -11,21 +12,22 @@ from pathlib import Path
 
 from fastapi import Request
 
-from trainshed.api.native.streaming import TokenCheck
-from trainshed.model.errors import TrainshedError
+from trainshed.api.native.streaming import StreamThreads, TokenCheck
+from trainshed.model.errors import TrainshedError, Unavailable
 from trainshed.model.phase import Phase
 from trainshed.services import jobs, logs
 from trainshed.services.identity import Caller
 from trainshed.services.job_view import JobView
-from trainshed.services.logs import LogChunk
 from trainshed.services.platform import Platform
 
 __all__ = ["End", "Piece", "Quiet", "follow_log"]
 
-_PIECE_BYTES = 256 * 1024
 # Should a wake-up ever be missed, this is how long a follower lags behind at most.
 _LOOK_SECONDS = 5.0
 _QUIET_SECONDS = 15.0
+_PAUSE_SECONDS = 1.0
+
+ENDED, SO_FAR, NOT_STARTED = "ended", "so_far", "not_started"
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,17 @@ class Quiet:
 
 @dataclass(frozen=True)
 class End:
-    """There is no more, and why."""
+    """There is no more, and why. Another code than the three known ones is that of an error."""
 
     attempt: int
     offset: int
     reason: str
-    code: str = ""
+    code: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all was sent that was asked for."""
+        return self.code in (ENDED, SO_FAR, NOT_STARTED)
 
 
 async def follow_log(
@@ -63,67 +70,69 @@ async def follow_log(
     offset: int,
     follow: bool,
     cut: Callable[[bytes], int] = len,
+    piece_bytes: int = 256 * 1024,
 ) -> AsyncGenerator[Piece | Quiet | End, None]:
     """The log from `offset` on: to its present end, or with `follow` to its real one.
 
     `cut` says how many bytes of what is there may be handed out now; the rest comes with the next piece.
     """
-    threads = request.app.state.threads
+    threads: StreamThreads = request.app.state.threads
     check = TokenCheck(platform, request)
     number = attempt or job.attempt
     probe = _SpoolProbe(platform, job.id, job.nodes, stream)
+    spoken_at = time.monotonic()
     async with request.app.state.board.follow(job.id, probe) as follower:
-        spoken_at = time.monotonic()
-        try:
-            while not number:
-                follower.clear()
-                job = await threads.call(partial(jobs.get_job, platform, caller, job.id))
-                number = job.attempt
-                if number:
-                    break
-                if not follow or Phase(job.phase).is_terminal:
-                    yield End(0, 0, f"The job is {job.phase} and was not started.", "not_started")
-                    return
-                await threads.call(check.run)
-                if not await follower.wait(_QUIET_SECONDS):
-                    yield Quiet()
-            probe.attempt = number
-            while True:
-                follower.clear()
-                chunk: LogChunk = await threads.call(
-                    partial(
-                        logs.read_log,
-                        platform,
-                        caller,
-                        job.id,
-                        attempt=number,
-                        stream=stream,
-                        offset=offset,
-                        limit=_PIECE_BYTES,
-                    )
+        while True:
+            follower.clear()
+            try:
+                if check.is_due:
+                    await threads.call(check.run)
+                if not number:
+                    job = await threads.call(partial(jobs.get_job, platform, caller, job.id))
+                    number = job.attempt
+                probe.attempt = number
+                read = partial(
+                    logs.read_log,
+                    platform,
+                    caller,
+                    job.id,
+                    attempt=number,
+                    stream=stream,
+                    offset=offset,
+                    limit=piece_bytes,
                 )
+                chunk = await threads.call(read) if number else None
+            except Unavailable:
+                # The database or the store is away for a moment: that is no end of the log.
+                await asyncio.sleep(_PAUSE_SECONDS)
+                yield Quiet()
+                continue
+            except TrainshedError as fault:
+                yield End(number, offset, fault.message, fault.code)
+                return
+            if chunk is None:
+                if not follow or Phase(job.phase).is_terminal:
+                    yield End(0, 0, f"The job is {job.phase} and was not started.", NOT_STARTED)
+                    return
+            else:
                 size = len(chunk.data) if chunk.ended else cut(chunk.data)
+                if not follow and chunk.next_offset >= chunk.size:
+                    size = len(chunk.data)
                 if size:
                     yield Piece(number, offset, chunk.data[:size])
                     offset += size
                     spoken_at = time.monotonic()
                     continue
                 if chunk.ended:
-                    yield End(number, offset, chunk.reason or "The log has ended.", "ended")
+                    yield End(number, offset, chunk.reason, ENDED)
                     return
                 if not follow:
-                    if chunk.data:
-                        yield Piece(number, offset, chunk.data)
-                        offset += len(chunk.data)
-                    yield End(number, offset, "This is all so far; the job goes on.", "so_far")
+                    yield End(number, offset, "This is all so far; the job goes on.", SO_FAR)
                     return
-                await threads.call(check.run)
-                await follower.wait(_LOOK_SECONDS)
-                if time.monotonic() - spoken_at > _QUIET_SECONDS:
-                    spoken_at = time.monotonic()
-                    yield Quiet()
-        except TrainshedError as fault:
-            yield End(number, offset, fault.message, fault.code)
+            await follower.wait(_LOOK_SECONDS)
+            if time.monotonic() - spoken_at > _QUIET_SECONDS:
+                spoken_at = time.monotonic()
+                yield Quiet()
 
 
 class _SpoolProbe:

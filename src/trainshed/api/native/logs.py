@@ -121,6 +121,8 @@ def read_log(
         offset=offset,
         follow=follow,
         cut=len if as_bytes else safe_length,
+        # Text is held several times while it becomes an event; plain bytes are not.
+        piece_bytes=1024 * 1024 if as_bytes else 256 * 1024,
     )
     if as_bytes:
         return OpenAnswer(_as_bytes(source), _BYTES)
@@ -155,6 +157,9 @@ async def _as_bytes(source: AsyncGenerator[Piece | Quiet | End, None]) -> AsyncG
         async for item in items:
             if isinstance(item, Piece):
                 yield item.data
+            elif isinstance(item, End) and not item.is_good:
+                # Bytes alone cannot tell a fault from an end: the connection breaks, so that nobody is fooled.
+                raise ConnectionAbortedError(item.reason)
 
 
 def _read_event_id(text: str, attempt: int | None) -> tuple[int, int | None]:

@@ -59,8 +59,12 @@ class TokenCheck:
         self._request = request
         self._checked_at = time.monotonic()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the last check was a while ago."""
+        return time.monotonic() - self._checked_at >= _CHECK_SECONDS
+
     def run(self) -> None:
         """Raise NotAuthenticated if it was revoked in the meantime."""
-        if time.monotonic() - self._checked_at >= _CHECK_SECONDS:
-            authenticate(self._platform, self._request, "GET")
-            self._checked_at = time.monotonic()
+        authenticate(self._platform, self._request, "GET")
+        self._checked_at = time.monotonic()
