@@ -236,3 +236,41 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'db.sqlite'}"
     url: str = request.getfixturevalue("postgres_url")
     return url
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres_url(postgres_server: str) -> str:
+    """A database with all tables, made once."""
+    from sqlalchemy import text
+
+    from trainshed.db.engine import open_engine
+    from trainshed.db.migrations import upgrade
+
+    server = open_engine(f"postgresql://trainshed@/postgres?host={postgres_server}")
+    with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("CREATE DATABASE migrated"))
+    server.dispose()
+    url = f"postgresql://trainshed@/migrated?host={postgres_server}"
+    engine = open_engine(url)
+    upgrade(engine)
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def migrated_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each kind with all tables and no rows. (Emptying one is quicker than making one.)"""
+    from sqlalchemy import text
+
+    from trainshed.db.engine import begin, open_engine
+    from trainshed.db.tables import metadata
+
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'db.sqlite'}"
+    url: str = request.getfixturevalue("migrated_postgres_url")
+    engine = open_engine(url)
+    with begin(engine) as connection:
+        names = ", ".join(table.name for table in metadata.sorted_tables)
+        connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
+    engine.dispose()
+    return url

@@ -19,9 +19,9 @@ from trainshed.model.phase import Phase
 
 
 @pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
+def engine(migrated_database_url: str) -> Iterator[Engine]:
     """A database with all tables."""
-    engine = open_engine(database_url)
+    engine = open_engine(migrated_database_url)
     upgrade(engine)
     yield engine
     engine.dispose()

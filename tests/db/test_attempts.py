@@ -12,12 +12,14 @@ from trainshed.db.attempts import (
     attempt_of,
     attempts_of,
     change_attempt,
+    current_attempts,
     insert_attempt,
     undiscarded_attempts,
 )
 from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow, insert_job
 from trainshed.model.errors import Conflict
+from trainshed.model.phase import Phase
 
 
 def test_attempts_are_stored_changed_and_counted_once(
@@ -49,3 +51,18 @@ def test_attempts_are_stored_changed_and_counted_once(
     with begin(engine) as connection:
         change_attempt(connection, changed, discarded=True)
         assert undiscarded_attempts(connection, 9.5, 10) == []
+
+
+def test_current_attempts_are_the_latest_of_jobs_that_go_on(
+    engine: Engine, make_job: Callable[..., JobRow]
+) -> None:
+    active, waiting = make_job(attempt=2, phase=Phase.RUNNING), make_job(phase=Phase.PENDING)
+    ended = make_job(attempt=1, phase=Phase.COMPLETED)
+    with begin(engine) as connection:
+        for job in (active, waiting, ended):
+            insert_job(connection, job)
+        for job, number in ((active, 1), (active, 2), (ended, 1)):
+            insert_attempt(connection, AttemptRow(job.id, number, "local", [], "running", 1.0))
+    with read(engine) as connection:
+        found = current_attempts(connection)
+    assert {job_id: row.attempt for job_id, row in found.items()} == {active.id: 2}

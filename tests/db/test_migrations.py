@@ -45,7 +45,9 @@ def test_many_processes_may_upgrade_at_once(database_url: str) -> None:
         engine.dispose()
 
 
-def test_a_newer_database_is_refused_and_left_alone(engine: Engine) -> None:
+def test_a_newer_database_is_refused_and_left_alone(database_url: str) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine)
     with begin(engine) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(HostUnfit, match="newer version") as refusal:
@@ -54,3 +56,4 @@ def test_a_newer_database_is_refused_and_left_alone(engine: Engine) -> None:
     assert refusal.value.hint
     with engine.connect() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
+    engine.dispose()

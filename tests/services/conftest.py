@@ -46,9 +46,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def platform(home: Home, database_url: str, clock: Clock) -> Iterator[Platform]:
+def platform(home: Home, migrated_database_url: str, clock: Clock) -> Iterator[Platform]:
     """A platform that was started for the first time, with one machine of 4 cores and 8 pretend devices."""
-    opened = open_platform(home, Settings(database_url=database_url))
+    opened = open_platform(home, Settings(database_url=migrated_database_url))
     platform = dataclasses.replace(opened, clock=clock)
     with begin(platform.engine) as connection:
         devices = tuple(Device("ascend", index, pretend=True) for index in range(8))
