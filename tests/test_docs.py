@@ -127,3 +127,8 @@ def test_the_check_finds_faults(tmp_path: Path) -> None:
 def test_the_service_unit_leaves_runners_alone() -> None:
     unit = (ROOT / "deploy/trainshed.service").read_text("utf-8")
     assert "\nKillMode=process\n" in unit and "\nDelegate=yes\n" in unit
+
+
+def test_the_map_shows_every_room() -> None:
+    rooms = {path.parent.name for path in (ROOT / "src" / "trainshed").glob("*/__init__.py")}
+    assert rooms <= {name.rstrip("/") for name in table_rows("ARCHITECTURE.md")}

@@ -201,3 +201,14 @@ def test_backup_and_restore_explain_what_they_cannot_do(tmp_path: Path, support:
     result = support.run_cli("restore", tmp_path / "b.tar", home=tmp_path / "home")
     assert result.exit_code == 1 and "damaged" in result.stderr
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status", "doctor"])
+def test_another_system_is_told_what_works_there(command: str) -> None:
+    code = f"import sys; sys.modules['fcntl'] = None; sys.platform = 'darwin'; sys.argv = ['trainshed', {command!r}]"
+    code += "\nfrom trainshed.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "Linux only" in done.stderr and "trainshed login URL" in done.stderr

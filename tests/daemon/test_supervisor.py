@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from trainshed.daemon.home_folder import HomeLock, find_holder, make_home
+from trainshed.daemon.supervisor import Supervisor
 from trainshed.model.home import Home
 
 CHILD = """
@@ -168,3 +169,12 @@ def test_the_lock_names_its_holder_and_is_free_after_a_kill(family: Family) -> N
     lock = HomeLock.take(Home(family.home.path))
     assert find_holder(family.home) == os.getpid()
     lock.release()
+
+
+def test_a_child_that_died_thousands_of_times_is_still_tried(family: Family) -> None:
+    supervisor = Supervisor(family.home, {}, modules={"one": "child_one"})
+    supervisor._stood = True
+    child = supervisor._children[0]
+    for _ in range(5000):
+        supervisor._died(child, "was killed by signal 9")
+    assert child.delay == 30.0

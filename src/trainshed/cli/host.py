@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from trainshed.cli.connection import connection_options
+from trainshed.model.errors import HostUnfit
 from trainshed.model.home import Home
 
 __all__ = ["backup", "doctor", "down", "restore", "status", "up"]
@@ -18,6 +20,16 @@ _home_option = click.option(
     "--home", metavar="DIR", help="The platform's home folder [env: TRAINSHED_HOME; ~/.trainshed]."
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def require_linux() -> None:
+    """Refuse on other systems, before anything is loaded that exists on Linux only."""
+    if sys.platform != "linux":
+        raise HostUnfit(
+            "The server runs on Linux only.",
+            hint="Command line and Python client work here: `trainshed login URL` connects to a server.",
+            code="not_linux",
+        )
 
 
 def find_home(given: str | None) -> Path:
@@ -50,6 +62,7 @@ def up(
     It stays in the foreground until Ctrl-C, or goes to the background with --detach. The first start makes
     the home folder and prints a link that signs you in.
     """
+    require_linux()
     from trainshed.daemon.startup import prepare, render_banner, replace_with_supervisor, start_detached
 
     given = {
@@ -70,6 +83,7 @@ def up(
 @_home_option
 def down(home: str | None) -> None:
     """Stop the platform. Jobs that run go on; the next `trainshed up` finds them again."""
+    require_linux()
     from trainshed.daemon.processes import describe_platform
     from trainshed.daemon.shutdown import stop_platform
 
@@ -92,6 +106,7 @@ def status(home: str | None, as_json: bool) -> None:
 
     The exit code is 0 when all of it runs, 3 when it does not run, 4 when a part is missing.
     """
+    require_linux()
     from trainshed.daemon.processes import describe_platform
 
     description = describe_platform(Home(find_home(home)))
@@ -145,6 +160,7 @@ def backup(file: Path, home: str | None, force: bool) -> None:
     FILE is a tar archive with a manifest and checksums: database, object store, settings and the key of the
     secrets. Keep it as safe as the platform itself. FILE appears only when it is complete.
     """
+    require_linux()
     from trainshed.daemon.backup import write_backup
 
     summary = write_backup(Home(find_home(home)), file, replace=force)
@@ -160,6 +176,7 @@ def restore(file: Path, home: str | None, force: bool) -> None:
 
     A damaged archive is refused before anything is touched.
     """
+    require_linux()
     from trainshed.daemon.restore import restore_backup
 
     place = Home(find_home(home))
@@ -175,6 +192,7 @@ def restore(file: Path, home: str | None, force: bool) -> None:
 @_json_option
 def doctor(home: str | None, as_json: bool) -> None:
     """Check whether this host is fit to run the platform; each fault comes with its fix."""
+    require_linux()
     from trainshed.daemon.doctor import examine_host
 
     findings = examine_host(Home(find_home(home)), os.environ)

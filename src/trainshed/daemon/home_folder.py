@@ -84,6 +84,9 @@ def make_home(path: Path) -> Home:
     read_marker(home)
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.path.stat().st_mode & 0o077:
+            # Databases and logs lie in it that are nobody else's business.
+            home.path.chmod(0o700)
         home.run.mkdir(mode=0o700, exist_ok=True)
         home.logs.mkdir(mode=0o700, exist_ok=True)
         # A full disk still makes empty files: write a little.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-import sys
 import time
 from dataclasses import replace
 
@@ -21,13 +20,7 @@ _PORT_WAIT_SECONDS = 3.0
 
 
 def check_host() -> None:
-    """Refuse a host on which the server cannot run at all."""
-    if sys.platform != "linux":
-        raise HostUnfit(
-            "The server runs on Linux only.",
-            hint="Command line and Python client work here: `trainshed login URL` connects to a server.",
-            code="not_linux",
-        )
+    """Refuse a host that lacks the server's packages."""
     missing = [name for name in SERVER_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise HostUnfit(

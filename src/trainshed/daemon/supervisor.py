@@ -100,6 +100,7 @@ class Supervisor:
                 else:
                     self._hear(key.data)
             self._reap()
+            self._reap_strangers()
             now = time.monotonic()
             for child in self._children:
                 if child.process is None and not self._stopping and now >= child.start_again_at:
@@ -187,13 +188,24 @@ class Supervisor:
                     child, f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 )
 
+    def _reap_strangers(self) -> None:
+        """As the first process of a container we inherit every orphan, runners among them: take their exits."""
+        ours = {child.process.pid for child in self._children if child.process is not None}
+        while os.getpid() == 1:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or found.si_pid in ours:
+                return
+            os.waitpid(found.si_pid, 0)
+
     def _died(self, child: _Child, how: str) -> None:
         lived = time.monotonic() - child.started_at if child.started_at else 0.0
         healthy = child.ready and lived >= _HEALTHY_SECONDS
         child.failures = 1 if healthy else child.failures + 1
-        child.delay = (
-            _FIRST_DELAY if healthy else min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (child.failures - 1))
-        )
+        # The exponent is bounded: a child that dies for days must not overflow the delay.
+        child.delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(child.failures - 1, 16))
         child.ready = False
         child.last_exit = how
         child.start_again_at = time.monotonic() + child.delay
