@@ -25,15 +25,32 @@ from trainshed.services.users import create_user
 from trainshed.services.workspaces import create_workspace, set_member
 
 
-@dataclass(frozen=True)
+@dataclass
 class StoreServer:
     """The address of a store process, and tokens for it."""
 
-    url: str
+    port: int
     home: Home
+    process: subprocess.Popen[bytes]
     token: str
     viewer: str
     stranger: str
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """Stop the process."""
+        self.process.terminate()
+        self.process.wait(timeout=30)
+
+    def restart(self) -> None:
+        """Kill the process at once, and start another one in its place."""
+        self.process.kill()
+        self.process.wait(timeout=30)
+        self.process = start_server(self.home, self.port)
 
     def environment(self) -> dict[str, str]:
         """The variables that lead the command line here."""
@@ -77,10 +94,9 @@ def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
     raise AssertionError("the store process did not answer")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    """A running store process."""
-    home = Home(tmp_path_factory.mktemp("home"))
+def make_server(path: Path) -> StoreServer:
+    """A new home with users, and a store process that serves it. The caller stops it."""
+    home = Home(path)
     platform = open_platform(home, Settings())
     made = first_start(platform)
     assert made is not None
@@ -103,13 +119,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = start_server(home, port)
-    try:
-        yield StoreServer(
-            f"http://127.0.0.1:{port}", home, tokens["dev"], tokens["viewer"], tokens["stranger"]
-        )
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+    return StoreServer(port, home, process, tokens["dev"], tokens["viewer"], tokens["stranger"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """A running store process, one for the tests of a module."""
+    server = make_server(tmp_path_factory.mktemp("home"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="module")

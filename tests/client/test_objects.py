@@ -22,6 +22,8 @@ import pytest
 from trainshed.client.object_folders import Meter, copy_folder, download_folder, upload_folder
 from trainshed.client.objects import ObjectClient
 from trainshed.model.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, Unavailable
+from trainshed.store.embedded.check import CheckReport
+from trainshed.store.embedded.store import EmbeddedStore
 
 _loader = SourceFileLoader("store_server", str(Path(__file__).parents[1] / "store_server.py"))
 _shared = sys.modules["store_server"] = ModuleType("store_server")
@@ -206,6 +208,38 @@ def test_a_stream_cannot_be_sent_again(server: Any, client: ObjectClient, bucket
         shaky.put_stream(bucket, "s", io.BytesIO(b"x" * 5_000_000))
     with pytest.raises(NotFound):
         client.info(bucket, "s")
+
+
+@pytest.mark.slow
+def test_a_store_that_is_killed_and_restarted_harms_no_transfer(tmp_path: Path) -> None:
+    """Every file that was reported as uploaded is there, whole; the client waits for the restart."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(120):
+        (source / f"{number}").write_bytes(os.urandom(200_000))
+    server = _shared.make_server(tmp_path / "home")
+    try:
+        finished = 0
+
+        class Killer(Meter):
+            def finish(self, path: str, size: int, *, is_unchanged: bool = False) -> None:
+                nonlocal finished
+                finished += 1
+                if finished in (20, 70):
+                    server.restart()
+
+        with ObjectClient(server.url, server.token) as client:
+            client.make_bucket("killed")
+            report = upload_folder(client, source, "killed", "in/", meter=Killer())
+            assert report.files == 120 and report.skipped == []
+            finished = 0
+            download_folder(client, "killed", "in/", tmp_path / "back", meter=Killer())
+        assert tree_of(tmp_path / "back") == tree_of(source)
+        store = EmbeddedStore(server.home.store)
+        assert store.verify() == CheckReport(objects=120, bytes=120 * 200_000)
+        store.close()
+    finally:
+        server.stop()
 
 
 class Recorder(Meter):

@@ -102,7 +102,7 @@ def rm(place: str, recursive: bool) -> None:
                 raise NotFound(
                     f"There is nothing in {folder}.", hint=f"See: trainshed obs ls obs://{url.bucket}/"
                 )
-            click.echo(f"Removed {count} objects below {folder}")
+            click.echo(f"Removed {_count(count, 'object')} below {folder}")
             return
         if not url.key:
             raise InvalidInput(
@@ -246,7 +246,7 @@ def _copy_within(client: ObjectClient, origin: ObsUrl, to: ObsUrl, recursive: bo
             raise NotFound(
                 f"There is nothing in {origin}.", hint=f"See: trainshed obs ls obs://{origin.bucket}/"
             )
-        click.echo(f"{count} objects -> {to}")
+        click.echo(f"{_count(count, 'object')} -> {to}")
         return
     if origin.is_folder:
         raise InvalidInput(f"{origin} is a folder.", hint="Copy what lies in it with -r.")
@@ -263,9 +263,9 @@ def _write_to_stdout(client: ObjectClient, url: ObsUrl) -> None:
 
 
 def _say_report(report: FolderReport, what: str) -> None:
-    parts = [f"{report.files} files, {_size(report.bytes)}"]
+    parts = [f"{_count(report.files, 'file')}, {_size(report.bytes)}"]
     if report.folders:
-        parts.append(f"{report.folders} folders")
+        parts.append(_count(report.folders, "folder"))
     if report.unchanged:
         parts.append(f"{report.unchanged} unchanged")
     if report.deleted:
@@ -275,6 +275,10 @@ def _say_report(report: FolderReport, what: str) -> None:
         click.echo(f"Skipped {path}: {reason}", err=True)
     if len(report.skipped) > _SKIPPED_SHOWN:
         click.echo(f"... and {len(report.skipped) - _SKIPPED_SHOWN} more were skipped.", err=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _size(count: int) -> str:

@@ -16,12 +16,15 @@ from trainshed.model.errors import TrainshedError, Unavailable, error_from_dict
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["TRIES", "ObjectWire", "is_broken_connection", "retry_broken", "wait_before_retry"]
+__all__ = ["TRIES", "ObjectWire", "may_retry", "retry_broken", "wait_before_retry"]
 
 T = TypeVar("T")
 
-TRIES = 6
-_PASSING = ("connection_lost", "no_connection", "store_busy")
+TRIES = 8
+_LONGEST_WAIT = 5.0
+# How often a request is sent again after an error with this code. A wrong address should be told soon, but a
+# store that answered before is being restarted.
+_RETRIES = {"connection_lost": TRIES - 1, "store_busy": TRIES - 1, "no_connection": 2}
 
 
 class ObjectWire:
@@ -33,6 +36,7 @@ class ObjectWire:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
+        self._has_answered = False
 
     def close(self) -> None:
         """Close all connections."""
@@ -58,6 +62,7 @@ class ObjectWire:
         url = f"/native/v1/{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             with self._client().stream(method, url, headers=dict(headers or {}), content=content) as response:
+                self._has_answered = True
                 if response.is_error:
                     raise _read_error(response.status_code, response.read())
                 yield response
@@ -65,7 +70,7 @@ class ObjectWire:
             raise Unavailable(
                 f"The object store at {self.url} does not answer.",
                 hint="Start the platform with `trainshed up`, or look at it with `trainshed status`.",
-                code="no_connection",
+                code="connection_lost" if self._has_answered else "no_connection",
                 where=self.url,
             ) from error
         except httpx.HTTPError as error:
@@ -101,28 +106,27 @@ class ObjectWire:
             return self._http
 
 
-def is_broken_connection(error: Exception) -> bool:
-    """Whether the same request may succeed in a moment."""
-    return isinstance(error, Unavailable) and error.code in _PASSING
+def may_retry(error: Exception, attempt: int) -> bool:
+    """Whether the same request may succeed in a moment, after so many failures before this one."""
+    return isinstance(error, Unavailable) and attempt < _RETRIES.get(error.code, 0)
 
 
 def wait_before_retry(attempt: int) -> None:
     """Longer and longer, and never in step with others: 0.2 s, 0.4 s, 0.8 s..."""
-    time.sleep(0.2 * 2**attempt * (0.75 + random.random() / 2))
+    time.sleep(min(_LONGEST_WAIT, 0.2 * 2**attempt) * (0.75 + random.random() / 2))
 
 
-def retry_broken(send: Callable[[], T], tries: int = TRIES) -> T:
+def retry_broken(send: Callable[[], T]) -> T:
     """Send, and send again when the connection broke or nobody listened for a moment."""
-    for attempt in range(tries):
+    attempt = 0
+    while True:
         try:
             return send()
         except Unavailable as error:
-            # Nobody listens at all: a restart takes a moment, but a wrong address should be told soon.
-            last = 2 if error.code == "no_connection" else tries - 1
-            if not is_broken_connection(error) or attempt >= min(last, tries - 1):
+            if not may_retry(error, attempt):
                 raise
         wait_before_retry(attempt)
-    raise AssertionError("unreachable")
+        attempt += 1
 
 
 def _read_error(status: int, body: bytes) -> TrainshedError:

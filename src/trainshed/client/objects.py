@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from trainshed.client.object_wire import (
     TRIES,
     ObjectWire,
-    is_broken_connection,
+    may_retry,
     retry_broken,
     wait_before_retry,
 )
@@ -181,7 +181,7 @@ class ObjectClient:
                     on_bytes(len(piece))
                 yield piece
 
-        entry = self._put(bucket, key, {"content-type": "application/octet-stream"}, pieces, tries=1)
+        entry = self._put(bucket, key, {"content-type": "application/octet-stream"}, pieces, may_repeat=False)
         _check_md5(entry.etag, md5.hexdigest(), key)
         return entry
 
@@ -244,11 +244,12 @@ class ObjectClient:
                     if done >= found[0].size:
                         break
             except Unavailable as error:
-                # A connection that brought something on counts as a new beginning.
-                attempt = 0 if done > before else attempt + 1
-                if not is_broken_connection(error) or attempt >= TRIES:
+                # A connection that brought something counts as a new beginning.
+                attempt = 0 if done > before else attempt
+                if not may_retry(error, attempt):
                     raise
                 wait_before_retry(attempt)
+                attempt += 1
         _check_md5(found[0].etag, md5.hexdigest(), key)
 
     def get_file(self, bucket: str, key: str, path: Path, *, on_bytes: OnBytes | None = None) -> ObjectEntry:
@@ -310,7 +311,7 @@ class ObjectClient:
         headers: dict[str, str],
         pieces: Callable[[], Iterator[bytes]],
         *,
-        tries: int = TRIES,
+        may_repeat: bool = True,
         on_bytes: OnBytes | None = None,
     ) -> ObjectEntry:
         sent = 0
@@ -331,7 +332,7 @@ class ObjectClient:
             ) as answer:
                 return ObjectEntry(**json.loads(answer.read()))
 
-        return retry_broken(send, tries)
+        return retry_broken(send) if may_repeat else send()
 
 
 def _bucket(name: str) -> str:

@@ -18,7 +18,11 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+# A sender that is silent for longer is gone, though its machine may never say so.
+IDLE_SECONDS = 120.0
 _CHUNK = 1 << 20
+# Smaller than what is sent: a thousand slow uploads at once must fit into memory.
+_PIECE = 1 << 19
 _DRAIN = 8 << 20
 
 
@@ -75,11 +79,15 @@ class Exchange:
         return token.strip()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body in pieces of about a megabyte; a body that breaks off raises."""
+        """The body in pieces of some size; a body that breaks off raises."""
         announced = self.headers.get("content-length")
         total, held, size = 0, list[bytes](), 0
         while True:
-            message = await self._receive()
+            try:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    message = await self._receive()
+            except TimeoutError:
+                raise TransferBroken from None
             if message["type"] != "http.request":
                 raise TransferBroken
             body = message.get("body", b"")
@@ -87,7 +95,7 @@ class Exchange:
                 held.append(body)
                 size += len(body)
                 total += len(body)
-            if size >= _CHUNK:
+            if size >= _PIECE:
                 yield b"".join(held)
                 held, size = [], 0
             if not message.get("more_body", False):

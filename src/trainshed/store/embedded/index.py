@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
@@ -273,17 +274,18 @@ def list_page(
             (number, start, high),
         )
         start = high
-        for values in rows:
-            if len(objects) + len(folders) >= limit:
-                return Listing(tuple(objects), tuple(folders), last.decode() if limit > 0 else after)
-            folder = _folder_of(values[0], low, cut) if cut else b""
-            if folder:
-                folders.append(folder.decode())
-                last, start = folder, successor(folder)
-                break
-            objects.append(_row(bucket, values).info)
-            last = values[0]
-        rows.close()
+        # Closed at once: a scan that stays open would hold back the cleaning of the write-ahead log.
+        with closing(rows):
+            for values in rows:
+                if len(objects) + len(folders) >= limit:
+                    return Listing(tuple(objects), tuple(folders), last.decode() if limit > 0 else after)
+                folder = _folder_of(values[0], low, cut) if cut else b""
+                if folder:
+                    folders.append(folder.decode())
+                    last, start = folder, successor(folder)
+                    break
+                objects.append(_row(bucket, values).info)
+                last = values[0]
     return Listing(tuple(objects), tuple(folders))
 
 
