@@ -16,7 +16,7 @@ from trainshed.control.creation import Creation
 from trainshed.control.queue_view import load_queue
 from trainshed.control.watching import watch_job
 from trainshed.db.engine import begin, read
-from trainshed.db.jobs import active_jobs
+from trainshed.db.jobs import active_jobs, job_by_id
 from trainshed.db.lease import acquire_lease, release_lease, renew_lease
 from trainshed.db.nodes import replace_nodes
 from trainshed.model.errors import TrainshedError
@@ -119,19 +119,27 @@ class ControlLoop:
         with read(control.database) as connection:
             jobs = active_jobs(connection)
             queue = load_queue(connection, jobs)
-        freed = False
+        freed: set[str] = set()
         for job in jobs:
             try:
                 if job.phase is Phase.CREATING:
                     self._creation.advance(job)
-                elif job.phase.holds_devices:
-                    freed = watch_job(control, job, queue.flavors) or freed
+                    continue
+                attempt = queue.attempts.get(job.id)
+                if attempt is None or not job.phase.holds_devices:
+                    continue
+                if watch_job(control, job, attempt, queue.flavors):
+                    freed.add(job.id)
             except Exception:
                 # The fault of one job must not stop the others.
                 log.exception("job %s could not be moved on", job.id)
         if freed:
+            # What the others hold and wait for has not changed: reading a long queue again costs most of a pass.
             with read(control.database) as connection:
-                queue = load_queue(connection)
+                again = [job_by_id(connection, job_id) for job_id in freed]
+                jobs = [job for job in jobs if job.id not in freed]
+                jobs += [job for job in again if job is not None and not job.phase.is_terminal]
+                queue = load_queue(connection, jobs)
         if queue.waiting:
             admit(control, queue)
         if now >= self._next_cleaning:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from trainshed.db.attempts import attempt_of
+from trainshed.db.attempts import AttemptRow, current_attempts
 from trainshed.db.jobs import JobRow, active_jobs
 from trainshed.db.nodes import all_nodes
 from trainshed.model.errors import NotFound
@@ -27,12 +27,15 @@ class QueueView:
     nodes: tuple[Node, ...]
     flavors: tuple[Flavor, ...]
     jobs: dict[str, JobRow]
+    # The latest attempt of each job that has one.
+    attempts: dict[str, AttemptRow]
 
 
 def load_queue(connection: Connection, jobs: list[JobRow] | None = None) -> QueueView:
     """Read the queue; `jobs` are the active ones if the caller has them already."""
     jobs = active_jobs(connection) if jobs is None else jobs
     nodes = all_nodes(connection)
+    attempts = current_attempts(connection)
     flavors = preset_flavors(nodes)
     waiting: list[Request] = []
     held: list[Held] = []
@@ -47,7 +50,7 @@ def load_queue(connection: Connection, jobs: list[JobRow] | None = None) -> Queu
                 Request(job.id, job.name, job.priority, job.queued_at or job.created_at, job.nodes, flavor)
             )
         elif job.phase.holds_devices and job.attempt:
-            attempt = attempt_of(connection, job.id, job.attempt)
+            attempt = attempts.get(job.id)
             if attempt is None or attempt.state == "ended":
                 continue
             limit = job.spec.get("time_limit", 0)
@@ -60,7 +63,8 @@ def load_queue(connection: Connection, jobs: list[JobRow] | None = None) -> Queu
                     (attempt.started_at or attempt.created_at) + limit if limit else None,
                 )
             )
-    return QueueView(tuple(waiting), tuple(held), tuple(nodes), tuple(flavors), {job.id: job for job in jobs})
+    by_id = {job.id: job for job in jobs}
+    return QueueView(tuple(waiting), tuple(held), tuple(nodes), tuple(flavors), by_id, attempts)
 
 
 def placement_to_row(placement: Placement) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 
 from trainshed.control.admission import submit_attempt
 from trainshed.control.context import Control
-from trainshed.db.attempts import AttemptRow, attempt_of, change_attempt
-from trainshed.db.engine import begin, read
+from trainshed.db.attempts import AttemptRow, change_attempt
+from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
 from trainshed.engines.engine import Engine, NodeObservation
 from trainshed.model.attempt import Ending, NodeReport
@@ -21,12 +21,8 @@ from trainshed.model.progress import AttemptFacts, NodeFacts, Step, decide_step
 __all__ = ["watch_job"]
 
 
-def watch_job(control: Control, job: JobRow, flavors: tuple[Flavor, ...]) -> bool:
+def watch_job(control: Control, job: JobRow, attempt: AttemptRow, flavors: tuple[Flavor, ...]) -> bool:
     """Move a job that holds devices one step on; True when it gave its devices back."""
-    with read(control.database) as connection:
-        attempt = attempt_of(connection, job.id, job.attempt)
-    if attempt is None:
-        return False
     engine = control.engines[attempt.engine]
     seen = engine.describe(job.id, attempt.attempt, job.nodes)
     step = decide_step(

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, and_, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
@@ -19,9 +19,22 @@ __all__ = [
     "attempt_of",
     "attempts_of",
     "change_attempt",
+    "current_attempts",
     "insert_attempt",
     "undiscarded_attempts",
 ]
+
+# Built once: the control loop asks this again and again.
+_CURRENT = (
+    select(tables.attempts)
+    .join(
+        tables.jobs,
+        and_(
+            tables.jobs.c.id == tables.attempts.c.job_id, tables.jobs.c.attempt == tables.attempts.c.attempt
+        ),
+    )
+    .where(text(f"NOT (jobs.{tables.ENDED_PHASES_SQL})"))
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,11 @@ def attempts_of(connection: Connection, job_id: str) -> list[AttemptRow]:
     attempts = tables.attempts
     query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
     return [from_row(AttemptRow, row) for row in connection.execute(query)]
+
+
+def current_attempts(connection: Connection) -> dict[str, AttemptRow]:
+    """The latest attempt of every job that has not ended, by the job's id."""
+    return {row.job_id: from_row(AttemptRow, row) for row in connection.execute(_CURRENT)}
 
 
 def undiscarded_attempts(connection: Connection, ended_before: float, limit: int) -> list[AttemptRow]:

@@ -33,6 +33,12 @@ __all__ = [
 
 _ENDED = text(tables.ENDED_PHASES_SQL)
 _ACTIVE = text(f"NOT ({tables.ENDED_PHASES_SQL})")
+# Built once: the control loop asks this again and again.
+_ACTIVE_JOBS = (
+    select(tables.jobs)
+    .where(_ACTIVE)
+    .order_by(tables.jobs.c.priority.desc(), tables.jobs.c.created_at, tables.jobs.c.id)
+)
 _SHORTEST_PREFIX = 4
 
 
@@ -145,9 +151,7 @@ def list_jobs(
 
 def active_jobs(connection: Connection) -> list[JobRow]:
     """All jobs that have not ended, in the order of the queue: priority, then age."""
-    jobs = tables.jobs
-    order = (jobs.c.priority.desc(), jobs.c.created_at, jobs.c.id)
-    return _many(connection, select(jobs).where(_ACTIVE).order_by(*order))
+    return _many(connection, _ACTIVE_JOBS)
 
 
 def ended_jobs(connection: Connection, ended_before: float, limit: int) -> list[JobRow]:

@@ -10,6 +10,8 @@ from trainshed.model.launch_plan import from_json, to_json
 
 __all__ = ["all_nodes", "replace_nodes"]
 
+_ALL = select(tables.nodes.c.node).order_by(tables.nodes.c.engine, tables.nodes.c.position)
+
 
 def replace_nodes(connection: Connection, engine_name: str, found: list[Node]) -> None:
     """Store the machines of an engine in place of those known before."""
@@ -25,6 +27,4 @@ def replace_nodes(connection: Connection, engine_name: str, found: list[Node]) -
 
 def all_nodes(connection: Connection) -> list[Node]:
     """All machines of all engines."""
-    nodes = tables.nodes
-    query = select(nodes.c.node).order_by(nodes.c.engine, nodes.c.position)
-    return [from_json(Node, data) for data in connection.execute(query).scalars()]
+    return [from_json(Node, data) for data in connection.execute(_ALL).scalars()]
