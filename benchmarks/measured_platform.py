@@ -54,7 +54,12 @@ class MeasuredPlatform:
             text=True,
             timeout=timeout,
             check=False,
-            env={name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")},
+            # As a user would start it: no settings of ours, and compiled modules are kept.
+            env={
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("TRAINSHED_") and name != "PYTHONDONTWRITEBYTECODE"
+            },
         )
         if done.returncode:
             raise RuntimeError(f"trainshed {command} failed:\n{done.stdout}{done.stderr}")
