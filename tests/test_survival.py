@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from trainshed.client.objects import ObjectClient
 from trainshed.model.errors import Conflict, TrainshedError
 from trainshed.model.home import Home
 from trainshed.model.phase import Phase
@@ -24,7 +25,8 @@ SEED = 20
 # Each job writes numbered lines; after each it notes beside, outside the log, how many it has written.
 SCRIPT = """
 import os, sys, time
-marker, lines, attempt = sys.argv[1], int(sys.argv[2].split("=")[1]), os.environ["TRAINSHED_ATTEMPT"]
+given = dict(argument[2:].split("=", 1) for argument in sys.argv[1:])
+lines, attempt = int(given["lines"]), os.environ["TRAINSHED_ATTEMPT"]
 out = os.environ["TRAINSHED_OUTPUT_OUT"]
 open(f"{out}/start-{attempt}-{os.urandom(4).hex()}", "w").close()
 note = os.open(f"{out}/count-{attempt}", os.O_WRONLY | os.O_CREAT)
@@ -71,7 +73,14 @@ class Killer(threading.Thread):
         elif target == "user":
             pids = list(_user_pids(self._marker))
         else:
-            pids = [pid for name, pid in self._platform.pids().items() if name.replace("_", "-") == target]
+            # Mostly one that does its work; sometimes one that is just starting. Were it always killed in
+            # its start, on a slow machine no job would ever be accepted.
+            state = json.loads(self._home.state.read_bytes())
+            pids = [
+                part["pid"]
+                for part in state["processes"]
+                if part["name"] == target and (part["state"] == "ready" or self._random.random() < 0.2)
+            ]
         return self._random.choice(pids) if pids else None
 
 
@@ -97,7 +106,7 @@ def _user_pids(marker: bytes) -> Iterator[int]:
                 yield int(entry.name)
 
 
-def _insist(action: Any, seconds: float = 60.0) -> Any:
+def _insist(action: Any, seconds: float = 120.0) -> Any:
     """Call the platform again while one of its processes is being restarted."""
     deadline = time.monotonic() + seconds
     while True:
@@ -136,44 +145,48 @@ def test_every_job_ends_true_whatever_is_killed(support: Any, tmp_path: Path) ->
     (code / "train.py").write_text(SCRIPT)
     # More jobs at once than cores: pretend devices reserve none.
     platform = support.start_platform(tmp_path / "home", "--rehearse", "nvidia:6")
-    client = platform.client()
+    client, objects = platform.client(), ObjectClient(platform.obs_url, platform.token)
     killer = Killer(platform, marker, SEED)
     try:
         _insist(lambda: _make_bucket(platform))
         killer.start()
-        for number in range(JOBS):
-            _submit(client, code, f"job-{number}", marker, chance)
-        jobs = {}
-        deadline = time.monotonic() + 300
-        while len(jobs) < JOBS:
-            assert time.monotonic() < deadline, f"only {len(jobs)} of {JOBS} jobs have ended; kills: {killer.kills}"
+        try:
             for number in range(JOBS):
-                if number not in jobs:
-                    job = _insist(lambda n=number: client.get(f"job-{n}"))
-                    if job.is_ended:
-                        jobs[number] = job
-                    elif len(jobs) > JOBS - 7:
-                        break
-            time.sleep(0.2)
-            if len(jobs) >= JOBS * 0.8:
-                # The last ones come home in peace, so that this test ends.
-                killer.stop.set()
-    finally:
-        killer.stop.set()
-        killer.join(30)
-    try:
+                _submit(client, code, f"job-{number}", marker, chance)
+            _await_ends(client, killer)
+        finally:
+            killer.stop.set()
+            killer.join(30)
+        support.wait_until(
+            lambda: platform.cli("status", "--json").json()["ready"], what="the platform does not stand up"
+        )
         assert sum(killer.kills.values()) >= 20 and len(killer.kills) >= 5, killer.kills
         counted: dict[str, int] = {}
         for number in range(JOBS):
-            phase = _check_job(support, platform, client, f"job-{number}")
+            phase = _check_job(client, objects, f"job-{number}")
             counted[phase] = counted.get(phase, 0) + 1
-        assert counted.get("Completed", 0) > 0
+        assert counted.get("Completed", 0) >= JOBS // 4, counted
         support.wait_until(lambda: not list(_user_pids(marker.encode())), what="user processes are left over")
         support.wait_until(lambda: not list(_runner_pids(platform.home)), what="runners are left over")
     finally:
+        client.close()
+        objects.close()
         support.stop_platform(platform.home.path)
-    left = [pid for pid in _processes_of(platform.home.path)]
+    left = list(_processes_of(platform.home.path))
     assert left == []
+
+
+def _await_ends(client: Any, killer: Killer) -> None:
+    """Wait until all jobs have ended; the last ones come home in peace, so that this test ends."""
+    ended: set[str] = set()
+    deadline = time.monotonic() + 300
+    while len(ended) < JOBS:
+        assert time.monotonic() < deadline, f"only {len(ended)} of {JOBS} jobs have ended; {killer.kills}"
+        time.sleep(0.3)
+        for phase in ("Completed", "Failed"):
+            ended |= {job.name for job in _insist(lambda p=phase: client.jobs(phase=p, limit=JOBS))}
+        if len(ended) >= JOBS * 0.8:
+            killer.stop.set()
 
 
 def _make_bucket(platform: Any) -> None:
@@ -181,32 +194,28 @@ def _make_bucket(platform: Any) -> None:
     assert result.exit_code == 0, result.output
 
 
-def _check_job(support: Any, platform: Any, client: Any, name: str) -> str:
+def _check_job(client: Any, objects: ObjectClient, name: str) -> str:
     """What the job's record says must be what its own notes say."""
     job = _insist(lambda: client.get(name))
     phase = Phase(job.phase)
     assert phase in (Phase.COMPLETED, Phase.FAILED), f"{name} ended as {phase}"
-    objects = _insist(lambda: _list(platform, name))
+    keys = [entry.key for entry in objects.walk("survival", f"{name}/")]
     attempts = _insist(lambda: client.attempts(name))
     for attempt in attempts:
-        starts = [key for key in objects if f"/start-{attempt.attempt}-" in key]
+        starts = [key for key in keys if f"/start-{attempt.attempt}-" in key]
         assert len(starts) <= 1, f"attempt {attempt.attempt} of {name} ran {len(starts)} times"
         log = _insist(lambda a=attempt.attempt: b"".join(client.logs(name, attempt=a)))
-        numbers = [int(n) for n in re.findall(rb"^line (\d+) of attempt %d$" % attempt.attempt, log, re.MULTILINE)]
+        numbers = [
+            int(n) for n in re.findall(rb"^line (\d+) of attempt %d$" % attempt.attempt, log, re.MULTILINE)
+        ]
         assert numbers == list(range(len(numbers))), f"{name}: the log has a gap"
-        key = next((key for key in objects if key.endswith(f"/count-{attempt.attempt}")), None)
+        key = next((key for key in keys if key.endswith(f"/count-{attempt.attempt}")), None)
         if key is not None:
-            written = int(_insist(lambda k=key: platform.cli("obs", "cat", f"obs://survival/{k}")).stdout or 0)
+            written = int(objects.read("survival", key) or 0)
             assert len(numbers) >= written, f"{name}: {written - len(numbers)} lines are missing from the log"
         is_last = attempt.attempt == attempts[-1].attempt
         assert (b"\ndone\n" in b"\n" + log) or not (is_last and phase is Phase.COMPLETED)
     return phase
-
-
-def _list(platform: Any, name: str) -> list[str]:
-    result = platform.cli("obs", "ls", "-r", "--json", f"obs://survival/{name}/")
-    assert result.exit_code == 0, result.output
-    return [item["key"] for item in result.json()["objects"]]
 
 
 def _processes_of(home: Path) -> Iterator[tuple[int, bytes]]:

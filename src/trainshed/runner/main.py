@@ -13,6 +13,7 @@ from pathlib import Path
 from trainshed.model.home import RunFolder
 from trainshed.runner.node_run import NodeRun
 from trainshed.runner.salvage import salvage_node
+from trainshed.runner.sandbox import claim_namespace
 from trainshed.runner.sandbox.bubblewrap import compile_init
 
 __all__ = ["main", "run", "warm_up"]
@@ -26,6 +27,8 @@ def warm_up() -> None:
 
 def run(folder: Path, lock: int, *, salvage: bool = False) -> None:
     """Run one node to its end. The lock's descriptor stays open until the process is gone."""
+    # First of all: a private namespace can only be had while there is one thread.
+    claim_namespace()
     os.set_inheritable(lock, False)
     os.umask(0o022)
     # A hang-up of the terminal that once started the platform must not reach jobs; SIGTERM is a stop.

@@ -17,6 +17,7 @@ from trainshed.model.diagnosis import diagnose_ranks
 from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
+from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
@@ -111,11 +112,13 @@ class NodeRun:
         self._reporter.describe(sandbox.kind, sandbox.limits_in_force)
         if sandbox.kind == "none":
             self._log.say("WARNING: this job runs without a sandbox")
+        # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
+        pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
         processes = [
             SandboxProcess(
                 rank=process.rank,
                 arguments=process.arguments,
-                variables={**process.variables, **self._secrets},
+                variables={**pip_settings, **process.variables, **self._secrets},
                 directory=process.directory,
                 log=self._folder.rank_log(process.rank),
             )

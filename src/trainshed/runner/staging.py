@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainshed.model.errors import NotFound
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.sandbox.stage import give_tree
 from trainshed.store.object_store import ObjectStore
 from trainshed.store.transfer import download_tree
 
@@ -58,8 +59,9 @@ def stage(launch: NodeLaunch, store: ObjectStore, root: Path, say: Callable[[str
 
 
 def give_to(path: Path, uid: int) -> None:
-    """Make a user the owner of a tree, without following links."""
-    os.chown(path, uid, uid, follow_symlinks=False)
-    for _, folder_names, file_names, descriptor in os.fwalk(path, follow_symlinks=False):
-        for name in (*folder_names, *file_names):
-            os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
+    """Make a user the owner of a tree, without following links and without touching shared files."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        give_tree(descriptor, uid, uid)
+    finally:
+        os.close(descriptor)
