@@ -229,6 +229,48 @@ def test_two_processes_fight_for_one_key(store: EmbeddedStore) -> None:
     assert len([path for path in (store.folder / "blobs").rglob("*") if path.is_file()]) == 1
 
 
+def test_collecting_and_checking_while_others_write_harms_nothing(store: EmbeddedStore) -> None:
+    code = """
+        import sys, threading
+        from pathlib import Path
+        from trainshed.store.embedded.store import EmbeddedStore
+
+        store = EmbeddedStore(Path(sys.argv[1]))
+
+        def write(number):
+            for turn in range(40):
+                key = f"{sys.argv[2]}-{number}-{turn % 3}"
+                body = f"{key}-{turn}".encode() * 500
+                store.put("data", key, body)
+                store.copy("data", key, "data", key + "-copy")
+                with store.open("data", key) as file:
+                    assert file.read() == body
+                if turn % 5 == 0:
+                    assert store.delete("data", key)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store.close()
+    """
+    writers = [start(code, store.folder, name) for name in "ab"]
+    rounds = 0
+    while any(writer.poll() is None for writer in writers):
+        store.collect_garbage()
+        report = store.verify()
+        assert report.is_whole and report.orphans == (), report
+        rounds += 1
+    for writer in writers:
+        writer.communicate(timeout=60)
+        assert writer.returncode == 0
+    assert rounds > 2
+    store.collect_garbage()
+    store.close()
+    check_wholeness(store)
+
+
 def test_many_processes_may_create_the_store_at_once(tmp_path: Path) -> None:
     code = """
         import sys

@@ -47,7 +47,7 @@ def check_store(transactions: Transactions, blobs: Blobs, *, quarantine: bool) -
         found = _digest(blobs, blob)
         if found is None:
             # Not a fault if it was removed since the row was read.
-            missing += names if _is_named(transactions, blob) else []
+            missing += names if _is_named(transactions, blob, "objects") else []
             continue
         objects += len(users)
         size += expected_size
@@ -56,7 +56,7 @@ def check_store(transactions: Transactions, blobs: Blobs, *, quarantine: bool) -
             if quarantine:
                 blobs.quarantine(blob)
     orphans = [
-        blob for blob in blobs.settled() if not _is_named(transactions, blob) and blobs.path(blob).exists()
+        blob for blob in blobs.settled() if not _is_known(transactions, blob) and blobs.path(blob).exists()
     ]
     if quarantine:
         for blob in orphans:
@@ -82,12 +82,14 @@ def _rows(transactions: Transactions) -> Iterator[tuple[str, int, str, str]]:
             return
 
 
-def _is_named(transactions: Transactions, blob: str) -> bool:
+def _is_known(transactions: Transactions, blob: str) -> bool:
+    # Objects first: a blob may move from there to the garbage between the two questions, never back.
+    return _is_named(transactions, blob, "objects") or _is_named(transactions, blob, "garbage")
+
+
+def _is_named(transactions: Transactions, blob: str, table: str) -> bool:
     with transactions.read() as connection:
-        rows = connection.execute(
-            "SELECT 1 FROM objects WHERE blob = ?1 UNION ALL SELECT 1 FROM garbage WHERE blob = ?1", (blob,)
-        ).fetchall()
-    return bool(rows)
+        return bool(connection.execute(f"SELECT 1 FROM {table} WHERE blob = ? LIMIT 1", (blob,)).fetchall())
 
 
 def _digest(blobs: Blobs, blob: str) -> tuple[int, str] | None:
