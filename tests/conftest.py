@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -72,9 +71,9 @@ def run_cli(
 
 def free_port() -> int:
     """A port of loopback that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    from trainshed.daemon.preflight import find_free_port
+
+    return find_free_port("127.0.0.1")
 
 
 def wait_until(claim: Callable[[], Any], *, seconds: float = 30.0, what: str = "") -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import socket
 import time
 from dataclasses import replace
@@ -12,11 +13,21 @@ from trainshed.model.errors import Conflict, HostUnfit, InvalidInput
 from trainshed.model.flavor import parse_rehearsal
 from trainshed.model.settings import Settings
 
-__all__ = ["SERVER_MODULES", "check_host", "check_sandbox", "check_settings", "choose_ports", "is_port_free"]
+__all__ = [
+    "SERVER_MODULES",
+    "check_host",
+    "check_sandbox",
+    "check_settings",
+    "choose_ports",
+    "find_free_port",
+    "is_port_free",
+]
 
 # What `trainshed up` imports beside the packages that the command line has anyway.
 SERVER_MODULES = ("alembic", "argon2", "cryptography", "fastapi", "granian", "jinja2", "sqlalchemy")
 _PORT_WAIT_SECONDS = 3.0
+# A port given out here is bound a moment later: until then no outgoing connection may happen to get it.
+_QUIET_PORTS = range(24000, 32000)
 
 
 def check_host() -> None:
@@ -75,7 +86,7 @@ def choose_ports(settings: Settings) -> Settings:
 
 def _usable_port(host: str, port: int, option: str, not_this: int = -1) -> int:
     if port == 0:
-        while (found := _any_free_port(host)) == not_this:
+        while (found := find_free_port(host)) == not_this:
             pass
         return found
     # The processes of a platform that was killed a moment ago may still be on their way out.
@@ -113,7 +124,12 @@ def _try_port(host: str, port: int) -> OSError | None:
         return fault
 
 
-def _any_free_port(host: str) -> int:
+def find_free_port(host: str) -> int:
+    """A port that nobody uses, outside the range from which the kernel takes ports for outgoing connections."""
+    for _ in range(100):
+        port = _QUIET_PORTS.start + secrets.randbelow(len(_QUIET_PORTS))
+        if is_port_free(host, port):
+            return port
     try:
         with _bound(host, 0) as probe:
             return int(probe.getsockname()[1])
