@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from trainshed.db.engine import begin, is_text, open_engine, read
+from trainshed.db.engine import begin, clean_text, is_text, open_engine, read
 from trainshed.model.errors import HostUnfit, InvalidInput, Unavailable
 
 
@@ -96,3 +96,14 @@ def test_text_that_no_database_holds_is_known() -> None:
     assert is_text("größe 日本 😀")
     assert not is_text("a\0b")
     assert not is_text("\ud800")
+    assert clean_text("a\0b\ud800ü") == "a\ufffdb\ufffdü"
+
+
+def test_a_home_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a home?x=1%20#ü"
+    folder.mkdir()
+    engine = open_engine(f"sqlite:///{folder / 'db.sqlite'}")
+    with read(engine) as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()
+    assert (folder / "db.sqlite").stat().st_size > 0

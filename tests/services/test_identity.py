@@ -180,3 +180,19 @@ def test_credentials_of_an_administrators_job_are_no_administrator(
         users.list_users(platform, caller)
     with pytest.raises(NotAllowed):
         tokens.create_token(platform, caller, "escape")
+
+
+def test_a_token_for_another_workspace_needs_membership_there(
+    platform: Platform, admin: Caller, ann: Caller, bob: Caller, make_caller: Callable[..., Caller]
+) -> None:
+    make_caller("ann", "viewer", "green")
+    token = tokens.create_token(platform, ann, "green", workspace="green").token
+    assert authenticate_token(platform, token).role == "viewer"
+    for wrong in ("blue", bob.workspace_id, "nonsense", "\0"):
+        with pytest.raises(NotFound):
+            tokens.create_token(platform, ann, "x", workspace=wrong)
+    narrow = authenticate_token(platform, tokens.create_token(platform, ann, "n", ["account:write"]).token)
+    with pytest.raises(NotFound):
+        tokens.create_token(platform, narrow, "x", ["account:write"], workspace="green")
+    there = authenticate_token(platform, tokens.create_token(platform, admin, "x", workspace="blue").token)
+    assert (there.workspace_id, there.role) == (bob.workspace_id, "manager")

@@ -13,10 +13,11 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from trainshed.model.errors import HostUnfit, InvalidInput, Unavailable
 
-__all__ = ["begin", "is_duplicate", "is_text", "open_engine", "read"]
+__all__ = ["begin", "clean_text", "is_duplicate", "is_text", "open_engine", "read"]
 
 _READ_ONLY = "trainshed_read_only"
 _BUSY_SECONDS = 30
@@ -24,6 +25,9 @@ _BUSY_SECONDS = 30
 
 def open_engine(url: str) -> Engine:
     """The database behind a URL: `sqlite:////abs/file` or `postgresql://user@host/name`."""
+    if url.startswith("sqlite:///"):
+        # Not parsed: the path of a home may hold any character, `?` and `%` too.
+        return _open_sqlite(URL.create("sqlite", database=url.removeprefix("sqlite:///")))
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -33,8 +37,6 @@ def open_engine(url: str) -> Engine:
             where="database_url",
         ) from None
     kind = parsed.get_backend_name()
-    if kind == "sqlite":
-        return _open_sqlite(parsed)
     if kind == "postgresql":
         # Server-side prepared statements would break behind a pooler such as pgbouncer.
         return sqlalchemy.create_engine(
@@ -129,6 +131,12 @@ def _explained() -> Iterator[None]:
             hint="Check the disk's free space and the database server, then try again.",
             code="database_unavailable",
         ) from fault
+    except PoolTimeout as fault:
+        raise Unavailable(
+            "Too many requests use the database at this moment.",
+            hint="Try again in a moment.",
+            code="database_busy",
+        ) from fault
 
 
 def is_duplicate(fault: IntegrityError) -> bool:
@@ -141,3 +149,10 @@ def is_duplicate(fault: IntegrityError) -> bool:
 def is_text(value: str) -> bool:
     """Whether a database can hold the text at all: no NUL, no half of a surrogate pair."""
     return "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def clean_text(value: str) -> str:
+    """The text with a replacement character for whatever a database cannot hold."""
+    if is_text(value):
+        return value
+    return "".join("\ufffd" if char == "\0" or "\ud800" <= char <= "\udfff" else char for char in value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select
 
 from trainshed.db import tables
+from trainshed.db.engine import clean_text
 from trainshed.db.row import from_row
 
 __all__ = ["EventRow", "add_event", "events_of", "latest_event"]
@@ -30,14 +31,14 @@ class EventRow:
 def add_event(
     connection: Connection, job_id: str, time: float, level: str, source: str, message: str
 ) -> None:
-    """Add an event to a job's story. PostgreSQL stores no NUL, so it is shown as a replacement character."""
+    """Add an event to a job's story. What no database can hold (NUL) is shown as a replacement character."""
     connection.execute(
         insert(tables.events).values(
             job_id=job_id,
             time=time,
             level=level,
             source=source,
-            message=message[:_LONGEST_MESSAGE].replace("\0", "\ufffd"),
+            message=clean_text(message)[:_LONGEST_MESSAGE],
         )
     )
 

@@ -11,6 +11,7 @@ from trainshed.db.row import from_row, to_values
 
 __all__ = [
     "TokenRow",
+    "delete_expired_tokens",
     "delete_token",
     "delete_tokens_of_job",
     "delete_tokens_of_user",
@@ -65,6 +66,11 @@ def tokens_of_user(connection: Connection, user_id: str, workspace_id: str) -> l
 def delete_token(connection: Connection, token_id: str) -> bool:
     """Make a token unusable; False when there was none."""
     return connection.execute(delete(tables.tokens).where(tables.tokens.c.id == token_id)).rowcount > 0
+
+
+def delete_expired_tokens(connection: Connection, expired_before: float) -> None:
+    """Remove tokens whose time passed before a moment."""
+    connection.execute(delete(tables.tokens).where(tables.tokens.c.expires_at < expired_before))
 
 
 def delete_tokens_of_job(connection: Connection, job_id: str) -> None:

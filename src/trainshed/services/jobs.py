@@ -10,7 +10,7 @@ from trainshed.db import events as db_events
 from trainshed.db import jobs as db
 from trainshed.db import secrets as db_secrets
 from trainshed.db import tokens as db_tokens
-from trainshed.db.engine import begin, read
+from trainshed.db.engine import begin, clean_text, read
 from trainshed.db.jobs import JobRow
 from trainshed.durable import remove_tree
 from trainshed.model.errors import Conflict, InvalidInput, Unavailable, suggest
@@ -44,6 +44,8 @@ __all__ = [
 ARCHIVE_BUCKET = ".jobs"
 _MOST_JOBS = 1000
 _MOST_EVENTS = 5000
+_LARGEST_ID = (1 << 63) - 1
+_PURGED_AT_ONCE = 1000
 # The control loop changes a job a few times per second at most.
 _TRIALS = 50
 
@@ -81,7 +83,8 @@ def job_events(
     row = _find(platform, caller, ref, "job.read")
     mask = TextMask(platform, row.id)
     with read(platform.engine) as connection:
-        events = db_events.events_of(connection, row.id, max(1, min(limit, _MOST_EVENTS)), after_id)
+        after = max(0, min(after_id, _LARGEST_ID))
+        events = db_events.events_of(connection, row.id, max(1, min(limit, _MOST_EVENTS)), after)
     return [EventView(e.id, e.time, e.level, e.source, mask.text(e.message)) for e in events]
 
 
@@ -96,7 +99,7 @@ def attempts(platform: Platform, caller: Caller, ref: str) -> list[AttemptView]:
 def stop_job(platform: Platform, caller: Caller, ref: str, reason: str = "") -> JobView:
     """Ask a job to stop; the control loop does it. Asking twice, or after its end, changes nothing."""
     row = _find(platform, caller, ref, "job.stop")
-    words = (reason.strip() or f"Stopped by {caller.user_name}.")[:500].replace("\0", "")
+    words = clean_text(reason.strip() or f"Stopped by {caller.user_name}.")[:500]
     for _ in range(_TRIALS):
         with begin(platform.engine) as connection:
             now = db.job_by_id(connection, row.id)
@@ -135,24 +138,25 @@ def delete_job(platform: Platform, caller: Caller, ref: str) -> None:
 def purge_deleted_jobs(platform: Platform) -> int:
     """Remove the data of deleted jobs, also of those whose removal was cut short by a crash."""
     done = 0
-    while True:
-        with read(platform.engine) as connection:
-            rows = db.deleted_jobs(connection, 100)
-        for row in rows:
-            _remove_run_folders(platform, row)
-            platform.store.delete_prefix(ARCHIVE_BUCKET, f"{row.id}/attempt-")
-            release_code(platform, row.workspace_id, row.code_bucket, row.code_prefix)
-            with begin(platform.engine) as connection:
-                db.forget_job(connection, row.id)
-            done += 1
-        if len(rows) < 100:
-            return done
+    with read(platform.engine) as connection:
+        rows = db.deleted_jobs(connection, _PURGED_AT_ONCE)
+    for row in rows:
+        if not _remove_run_folders(platform, row):
+            continue
+        platform.store.delete_prefix(ARCHIVE_BUCKET, f"{row.id}/attempt-")
+        release_code(platform, row.workspace_id, row.code_bucket, row.code_prefix)
+        with begin(platform.engine) as connection:
+            db.forget_job(connection, row.id)
+        done += 1
+    return done
 
 
-def _remove_run_folders(platform: Platform, row: JobRow) -> None:
+def _remove_run_folders(platform: Platform, row: JobRow) -> bool:
+    """Whether nothing of the job is left on this machine."""
     folder = platform.home.jobs / row.id
     if folder.is_dir() and not folder.is_symlink():
         remove_tree(folder)
+    return not folder.exists()
 
 
 def _find(platform: Platform, caller: Caller, ref: str, action: str) -> JobRow:

@@ -21,6 +21,7 @@ from trainshed.services.platform import Platform
 __all__ = ["LogChunk", "LogStreamView", "log_streams", "read_log"]
 
 _LARGEST_CHUNK = 4 << 20
+_LARGEST_OFFSET = 1 << 60
 _STREAM = re.compile(r"(?:node-(\d{1,5})/)?(?:(platform)|rank-(\d{1,6}))")
 
 
@@ -90,7 +91,7 @@ def read_log(
     Without an attempt the latest one is read; who follows a log goes on with the attempt that the first
     piece names.
     """
-    if offset < 0 or limit < 1:
+    if not 0 <= offset <= _LARGEST_OFFSET or limit < 1:
         raise InvalidInput("An offset is 0 or more, a limit 1 or more.", where="offset")
     if not _STREAM.fullmatch(stream):
         raise _unknown_stream(stream)

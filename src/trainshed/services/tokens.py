@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import uuid
 from collections.abc import Iterable
@@ -13,14 +12,14 @@ from sqlalchemy import Connection
 from trainshed.db import tokens as db
 from trainshed.db.engine import begin, read
 from trainshed.db.tokens import TokenRow
+from trainshed.db.workspaces import role_of, workspace_by_id, workspace_by_name
 from trainshed.model.errors import InvalidInput, NotAllowed, NotFound, suggest
-from trainshed.services.access import SCOPES, has_scope, require
+from trainshed.services.access import SCOPES, has_scope, may, require
 from trainshed.services.identity import TOKEN_PREFIX, Caller, hash_secret
 from trainshed.services.platform import Platform
 
 __all__ = ["NewToken", "TokenView", "create_token", "issue_token", "list_tokens", "new_token", "revoke_token"]
 
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 _DAY = 86400.0
 _MOST_DAYS = 3650
 
@@ -65,19 +64,20 @@ def create_token(
     name: str,
     scopes: Iterable[str] = ("*",),
     days: float | None = None,
+    workspace: str = "",
 ) -> NewToken:
-    """Make a token for the caller in the caller's workspace. It can do no more than the credential in use.
+    """Make a token for the caller. It can do no more than the credential in use.
 
-    `days` is how long it is valid; by default as long as the platform's settings say.
+    `days` is how long it is valid; by default as long as the platform's settings say. `workspace` is the name
+    or id of another workspace of the caller in which it acts; an administrator can name any.
     """
     require(caller, "token.manage", _Own(caller.workspace_id, caller.user_id))
     wanted = sorted(set(scopes))
     _check(platform, caller, name, wanted, days)
     lifetime = _DAY * (platform.settings.token_days if days is None else days)
     with begin(platform.engine) as connection:
-        return issue_token(
-            connection, platform.clock(), caller.user_id, caller.workspace_id, name, wanted, lifetime
-        )
+        workspace_id = _place(connection, caller, workspace)
+        return issue_token(connection, platform.clock(), caller.user_id, workspace_id, name, wanted, lifetime)
 
 
 def issue_token(
@@ -123,8 +123,22 @@ def revoke_token(platform: Platform, caller: Caller, token_id: str) -> None:
         db.delete_token(connection, token_id)
 
 
+def _place(connection: Connection, caller: Caller, workspace: str) -> str:
+    """The workspace in which a new token acts."""
+    if not workspace:
+        return caller.workspace_id
+    found = workspace_by_name(connection, workspace) or workspace_by_id(connection, workspace)
+    if found is not None and found.deleted_at is None:
+        if found.id == caller.workspace_id or may(caller, "workspace.manage"):
+            return found.id
+        # A narrow token stays where it is; only the user as a whole moves between workspaces.
+        if "*" in caller.scopes and not caller.job_id and role_of(connection, found.id, caller.user_id):
+            return found.id
+    raise NotFound(f"There is no workspace '{workspace[:80]}'.", code="unknown_workspace", where="workspace")
+
+
 def _check(platform: Platform, caller: Caller, name: str, scopes: list[str], days: float | None) -> None:
-    if not _NAME.fullmatch(name):
+    if not 1 <= len(name) <= 64 or not name.isprintable():
         raise InvalidInput("A token's name is 1 to 64 characters on one line.", where="name")
     if not scopes:
         raise InvalidInput("A token needs at least one scope.", hint="Use * for all.", where="scopes")
