@@ -38,16 +38,18 @@ def authenticate(platform: Platform, connection: HTTPConnection, method: str) ->
             code="no_credential",
         )
     if method not in _SAFE_METHODS:
-        _require_same_origin(connection)
+        _require_same_origin(platform, connection)
     return authenticate_session(platform, session).caller
 
 
-def _require_same_origin(connection: HTTPConnection) -> None:
+def _require_same_origin(platform: Platform, connection: HTTPConnection) -> None:
     """A browser sends the cookie along with what other sites ask of it: changes must come from our own pages."""
     origin = connection.headers.get("origin", "")
     if connection.headers.get("sec-fetch-site", "") == "same-origin" and not origin:
         return
-    if origin and urlsplit(origin).netloc == connection.headers.get("host", ""):
+    # Behind a proxy that changes the Host header, the address that the administrator set is ours as well.
+    own = {connection.headers.get("host", ""), urlsplit(platform.settings.public_url).netloc} - {""}
+    if origin and urlsplit(origin).netloc in own:
         return
     raise NotAllowed(
         "The request comes from another site.",

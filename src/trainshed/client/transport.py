@@ -76,6 +76,12 @@ class Transport:
             raise self._unreachable(fault) from None
         if response.is_error:
             raise _read_error(response.status_code, response.content)
+        if response.is_redirect:
+            raise Unavailable(
+                f"{self.url} sends its visitors to {response.headers['location'][:200]}.",
+                hint="If that is your platform, sign in there: `trainshed login URL`.",
+                code="moved",
+            )
         if not response.content:
             return None
         return _read_json(response.content, self.url)
