@@ -23,12 +23,10 @@ from trainshed.services.job_credentials import (
     load_job_secrets,
     revoke_job_credentials,
 )
+from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
 from trainshed.services.platform import Platform
 
-__all__ = ["CREDENTIAL_NAMES", "build_control", "platform_variables"]
-
-# The variables that carry a job's temporary credentials.
-CREDENTIAL_NAMES = ("TRAINSHED_TOKEN", "TRAINSHED_ACCESS_KEY", "TRAINSHED_SECRET_KEY")
+__all__ = ["build_control"]
 
 
 def build_control(platform: Platform) -> Control:
@@ -68,15 +66,6 @@ def build_control(platform: Platform) -> Control:
         platform_variables=platform_variables(platform),
         credential_names=CREDENTIAL_NAMES,
     )
-
-
-def platform_variables(platform: Platform) -> dict[str, str]:
-    """Where a job finds the platform: with network `platform` under the same ports on its own loopback."""
-    settings = platform.settings
-    return {
-        "TRAINSHED_URL": f"http://127.0.0.1:{settings.port}",
-        "TRAINSHED_OBS_URL": f"http://127.0.0.1:{settings.obs_port}",
-    }
 
 
 def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from trainshed.services.code import CODE_BUCKET, find_snapshot
 from trainshed.services.identity import Caller
 from trainshed.services.job_credentials import load_job_secrets, store_job_secrets
 from trainshed.services.job_view import JobView, view_job
+from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
 from trainshed.services.platform import Platform
 
 __all__ = ["dry_run", "rerun_job", "submit"]
@@ -104,6 +105,8 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
             code_prefix=checked.code_prefix,
             environment=Environment(engine.name, engine.python, engine.packages),
             rehearsal=checked.rehearsal,
+            platform_variables=platform_variables(platform),
+            credential_names=CREDENTIAL_NAMES,
         ),
         placements,
     )
