@@ -375,3 +375,21 @@ def test_a_failed_job_says_why_and_its_secrets_stay_hidden(
     text = json.dumps(shown)
     assert "geheim" not in text
     assert "KeyError: ****" in text
+
+
+def test_a_job_stays_in_its_workspace_even_if_an_administrator_submits_it(
+    platform: Platform, admin: Caller, bob: Caller, submit: Submit
+) -> None:
+    buckets.create_bucket(platform, bob, "blue-data")
+    platform.store.put("blue-data", "x/train.py", b"1")
+    assert buckets.readable_bucket(platform, admin, "blue-data")
+    for fields in (
+        {"inputs": {"d": "obs://blue-data/x/"}},
+        {"outputs": {"o": "obs://blue-data/x/"}},
+        {"log_url": "obs://blue-data/x/"},
+        {"code": "obs://blue-data/x/"},
+    ):
+        with pytest.raises(NotAllowed) as refusal:
+            submit(admin, **fields)
+        assert refusal.value.code == "foreign_bucket"
+        assert refusal.value.where.startswith(next(iter(fields)))

@@ -39,6 +39,7 @@ from trainshed.services.job_credentials import load_job_secrets, store_job_secre
 from trainshed.services.job_view import JobView, view_job
 from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
 from trainshed.services.platform import Platform
+from trainshed.store.object_store import Bucket
 
 __all__ = ["dry_run", "rerun_job", "submit"]
 
@@ -210,7 +211,7 @@ def _check_input(platform: Platform, caller: Caller, name: str, text: str) -> st
     where = f"inputs.{name}"
     url = parse_obs_url(text, where)
     with _At(where):
-        readable_bucket(platform, caller, url.bucket)
+        _check_own(caller, readable_bucket(platform, caller, url.bucket))
     if not url.key:
         return str(url)
     if not url.is_folder:
@@ -231,7 +232,17 @@ def _check_input(platform: Platform, caller: Caller, name: str, text: str) -> st
 
 def _check_target(platform: Platform, caller: Caller, text: str, where: str) -> None:
     with _At(where):
-        writable_bucket(platform, caller, parse_obs_url(text, where).bucket)
+        _check_own(caller, writable_bucket(platform, caller, parse_obs_url(text, where).bucket))
+
+
+def _check_own(caller: Caller, bucket: Bucket) -> None:
+    """A job stays within its workspace, whoever submits it: an administrator sees more, a job does not."""
+    if bucket.workspace_id != caller.workspace_id:
+        raise NotAllowed(
+            f"The bucket '{bucket.name}' belongs to another workspace.",
+            hint="A job uses buckets of its own workspace only: submit it there, or copy the data.",
+            code="foreign_bucket",
+        )
 
 
 def _check_code(platform: Platform, caller: Caller, spec: JobSpec) -> tuple[str, str]:
@@ -260,7 +271,7 @@ def _check_code(platform: Platform, caller: Caller, spec: JobSpec) -> tuple[str,
     url = parse_obs_url(spec.code, "code")
     url = url.as_folder() if url.key else url
     with _At("code"):
-        readable_bucket(platform, caller, url.bucket)
+        _check_own(caller, readable_bucket(platform, caller, url.bucket))
     if not platform.store.list(url.bucket, url.key, limit=1).objects:
         raise NotFound(
             f"The code folder '{spec.code[:200]}' does not exist or is empty.",
