@@ -36,8 +36,8 @@ from trainshed.services.buckets import readable_bucket, writable_bucket
 from trainshed.services.code import CODE_BUCKET, find_snapshot
 from trainshed.services.identity import Caller
 from trainshed.services.job_credentials import load_job_secrets, store_job_secrets
-from trainshed.services.job_view import JobView, view_job
 from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
+from trainshed.services.job_view import JobView, view_job
 from trainshed.services.platform import Platform
 from trainshed.store.object_store import Bucket
 
