@@ -92,6 +92,17 @@ def test_odd_addresses_are_not_found(browser: Any, path: str) -> None:
     assert browser.get(path.replace("\x00", "%00")).status_code == 404
 
 
+def test_a_form_that_cannot_be_read(open_browser: Any) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=x", "Origin": "http://console.test"}
+    answer = open_browser().post("/login", content=b"nonsense", headers=headers)
+    assert answer.status_code == 400 and "The form cannot be read." in answer.text
+
+
+def test_a_link_of_a_page_stays_on_the_site(open_browser: Any) -> None:
+    page = open_browser().get("http://console.test//evil.test/x").text
+    assert not re.findall(r'(?:href|action|src)="(?:https?:)?//', page)
+
+
 def test_a_fault_of_ours_is_a_page_with_an_id(
     platform: Platform, browser: Any, jobs: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ from trainshed.model.errors import NotAuthenticated, TrainshedError
 
 __all__ = ["ErrorPages"]
 
-_HTTP_CODES = {404: "unknown_page", 405: "method", 413: "too_large"}
+_HTTP_CODES = {400: "bad_form", 404: "unknown_page", 405: "method", 413: "too_large"}
 
 
 class ErrorPages:

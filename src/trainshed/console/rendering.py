@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from trainshed.console.formatting import format_bytes, format_duration, format_moment, format_timestamp
 from trainshed.console.language import LANGUAGES, catalog_of
 from trainshed.console.words import WORDS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["Renderer"]
 
@@ -20,7 +22,7 @@ class Renderer:
 
     def __init__(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint
-        self._environments = {language: self._environment(language) for language in LANGUAGES}
+        self._environments: dict[str, Environment] = {}
 
     def page(self, template: str, language: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """A page or a part of one as an answer."""
@@ -28,14 +30,21 @@ class Renderer:
 
     def text(self, template: str, language: str, **values: Any) -> str:
         """A page or a part of one as text."""
-        return self._environments[language].get_template(template).render(language=language, **values)
+        environment = self._environments.get(language)
+        if environment is None:
+            # Two at once make two equal ones; the last stays.
+            environment = self._environments[language] = self._make_environment(language)
+        return environment.get_template(template).render(language=language, **values)
 
     def word(self, language: str, kind: str, word: str) -> str:
         """What the platform's word is called in a language; a word that is not known stays as it is."""
         message = WORDS[kind].get(word)
         return catalog_of(language).gettext(message) if message else word
 
-    def _environment(self, language: str) -> Environment:
+    def _make_environment(self, language: str) -> Environment:
+        # Imported with the first page: a platform that nobody looks at does not carry it.
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
         environment = Environment(
             loader=PackageLoader("trainshed.console"),
             # All templates are HTML, whatever they are called.

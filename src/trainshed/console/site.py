@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
@@ -48,10 +49,9 @@ class Site:
 
     def _make(self, request: Request, template: str, status: int, **values: Any) -> HTMLResponse:
         language = language_of(request)
-        links = {
-            other: str(request.url.include_query_params(lang=other).replace(scheme="", netloc=""))
-            for other in LANGUAGES
-        }
+        # Relative to the page: a path such as //elsewhere must not become an address of its own.
+        query = {name: value for name, value in request.query_params.items() if name not in ("lang", "done")}
+        links = {other: "?" + urlencode({**query, "lang": other}) for other in LANGUAGES}
         response = self.renderer.page(
             template,
             language,

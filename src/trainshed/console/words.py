@@ -72,6 +72,7 @@ CODES: dict[str, str] = {
     "unknown_page": _("There is no such page."),
     "unknown_job": _("There is no such job, or it belongs to another workspace."),
     "method": _("This page cannot be used that way."),
+    "bad_form": _("The form cannot be read."),
     "too_large": _("The form is too large."),
     "internal": _("The platform failed to answer."),
 }

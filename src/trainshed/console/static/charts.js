@@ -63,6 +63,8 @@
       const start = axis === "time" ? Math.min(...all.map((point) => point.time)) : 0;
       const at = (point) => (axis === "time" ? point.time - start : point[axis]);
       const xs = [...new Set(all.map(at))].sort((a, b) => a - b);
+      // One point alone has no width: an empty neighbour gives it some.
+      if (xs.length === 1) xs.push(xs[0] + 1);
       const place = new Map(xs.map((x, index) => [x, index]));
       const columns = lines.map((line) => {
         const column = new Array(xs.length).fill(undefined);
@@ -95,8 +97,7 @@
         legend: { show: labels.length > 1, live: false },
         cursor: { points: { size: 6 }, y: false },
         scales: {
-          // One point alone has no width: give it some room.
-          x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+          x: { time: false },
           y: { range: (_, low, high) => (low === null ? [0, 1] : uPlot.rangeNum(low, low === high ? low + (Math.abs(low) || 1) : high, 0.1, true)) },
         },
         axes: [

@@ -200,10 +200,14 @@
   attemptChoice?.addEventListener("change", () => { pinned = Number(attemptChoice.value); open(); });
   wrapChoice.addEventListener("change", () => box.classList.toggle("no-wrap", !wrapChoice.checked));
   followChoice.addEventListener("change", () => { if (followChoice.checked) box.scrollTop = box.scrollHeight; });
+  let lastTop = 0;
   box.addEventListener("scroll", () => {
     // Whoever scrolls up wants to read; whoever returns to the end wants to follow.
-    followChoice.checked = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    if (box.scrollHeight - box.scrollTop - box.clientHeight < 40) followChoice.checked = true;
+    else if (box.scrollTop < lastTop) followChoice.checked = false;
+    lastTop = box.scrollTop;
   }, { passive: true });
+  new ResizeObserver(() => { if (followChoice.checked) box.scrollTop = box.scrollHeight; }).observe(box);
   // Browsers open six connections per host: a page in the background must not hold one.
   document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else if (view && !view.ended) connect(); });
   document.addEventListener("htmx:afterSettle", checkLive);

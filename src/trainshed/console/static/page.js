@@ -65,7 +65,12 @@
     if (event.target.matches("[data-submit-on-change]")) event.target.form.submit();
   });
 
-  document.addEventListener("htmx:afterSettle", () => { localise(document); tick(); });
+  // A long story is opened at its end.
+  function showEnd() {
+    for (const story of document.querySelectorAll(".story")) story.scrollTop = story.scrollHeight;
+  }
+
+  document.addEventListener("htmx:afterSettle", () => { localise(document); tick(); showEnd(); });
   // A refresh that fails is tried again by the next one; the page says so until then.
   const away = (is) => document.documentElement.classList.toggle("away", is);
   document.addEventListener("htmx:sendError", () => away(true));
@@ -82,5 +87,6 @@
 
   localise(document);
   tick();
+  showEnd();
   setInterval(tick, 1000);
 })();
