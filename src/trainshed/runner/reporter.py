@@ -97,8 +97,12 @@ class Reporter:
                 left_behind=left_behind,
             )
         )
+        # Only an end is urgent, because others wait for the devices. A loop that were rung for every stage
+        # would spend more on a short job than the job itself.
+        if self._doorbell:
+            ring_doorbell(self._doorbell)
 
-    def _write(self, report: NodeReport, ring: bool = True) -> None:
+    def _write(self, report: NodeReport) -> None:
         self.report = report
         try:
             write_durably(self._path, to_json(report))
@@ -107,8 +111,6 @@ class Reporter:
                 raise
             self._reserve.unlink(missing_ok=True)
             write_durably(self._path, to_json(report))
-        if ring and self._doorbell:
-            ring_doorbell(self._doorbell)
 
 
 def ring_doorbell(path: str) -> None:
