@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -38,7 +39,7 @@ print("\\x1b[32mINFO\\x1b[0m <script>document.title = 'owned'</script> 你好", 
 for step in range(int(os.environ.get("STEPS", "40"))):
     print(f"step: {step} loss: {2 / (step + 1):.4f}", flush=True)
     time.sleep(float(os.environ.get("PAUSE", "0")))
-for part in range(0, 101, 20):
+for part in range(0, int(os.environ.get("BARS", "101")), 20):
     sys.stdout.write(f"\\rbar {part}%")
 print("\\nthe end", flush=True)
 """
@@ -88,8 +89,10 @@ def submit(platform_up: Any, code: Path) -> Iterator[Callable[..., Job]]:
     with platform_up.client() as client:
         made: list[str] = []
 
-        def submit(name: str, **environment: str) -> Job:
-            job: Job = client.run(name=name, code=str(code), boot="train.py", environment=environment)
+        def submit(name: str, restarts: int = 0, **environment: str) -> Job:
+            job: Job = client.run(
+                name=name, code=str(code), boot="train.py", environment=environment, restarts=restarts
+            )
             made.append(job.id)
             return job
 
@@ -206,6 +209,34 @@ def test_a_large_log_shows_its_end(
     assert lines[0] == "Earlier lines are in the download."
     assert 4000 < len(lines) <= 5001
     assert lines[-3] == f"step: 59999 loss: {2 / 60000:.4f}"
+
+
+def test_a_bar_without_line_breaks_is_one_line(
+    signed_in: webdriver.Chrome, platform_up: Any, submit: Callable[..., Job]
+) -> None:
+    chrome = signed_in
+    job = submit("bars", BARS="1500000")
+    with platform_up.client() as client:
+        assert client.wait(job.id, timeout=80).succeeded
+        assert client.log_streams(job.id)[0].size > 600_000
+    chrome.get(f"{platform_up.url}/jobs/{job.id}")
+    wait(chrome, lambda: "the end" in log_lines(chrome), "the end of the log")
+    assert log_lines(chrome) == ["Earlier lines are in the download.", "bar 1499980%", "the end"]
+
+
+def test_a_new_attempt_takes_over_the_page(
+    signed_in: webdriver.Chrome, platform_up: Any, submit: Callable[..., Job]
+) -> None:
+    chrome = signed_in
+    job = submit("restarted", restarts=1, STEPS="60", PAUSE="0.1")
+    chrome.get(f"{platform_up.url}/jobs/{job.id}")
+    wait(chrome, lambda: len(log_lines(chrome)) > 20, "lines of the first attempt")
+    status = json.loads(platform_up.home.run_folder(job.id, 1, 0).status.read_bytes())
+    os.kill(status["pid"], signal.SIGKILL)
+    wait(chrome, lambda: chrome.find_element(By.ID, "live").get_attribute("data-attempt") == "2", "attempt 2")
+    wait(chrome, lambda: "the end" in log_lines(chrome), "the end of the second attempt")
+    steps = [line.split()[1] for line in log_lines(chrome) if line.startswith("step:")]
+    assert steps == [str(number) for number in range(60)]
 
 
 def test_text_of_logs_becomes_lines(signed_in: webdriver.Chrome) -> None:

@@ -13,6 +13,7 @@
   const ending = document.getElementById("log-end");
   const MOST_LINES = 5000;
   const TAIL_BYTES = 512 * 1024;
+  const LOST_START = 16 * 1024;        // a line of which so much came is shown without its start
   const base = `/api/v1/jobs/${encodeURIComponent(words.job)}/logs`;
 
   const live = () => document.getElementById("live");
@@ -43,19 +44,27 @@
     box.prepend(note);
   }
 
+  // The tail of a large log begins in the middle of a line: leave that line out, but keep a bar that goes on in it.
+  function trimStart(lines) {
+    const first = lines.length ? lines[0] : view.rest;
+    const bar = first.indexOf("\r");
+    if (lines.length && bar < 0) lines.shift();
+    else if (lines.length) lines[0] = first.slice(bar + 1);
+    else if (bar >= 0) view.rest = first.slice(bar + 1);
+    else if (first.length < LOST_START && !view.ended) return;
+    view.skipFirst = false;
+    showNote(words.cut);
+  }
+
   function draw() {
+    // What was to be drawn may be closed already.
+    if (!view) return;
     view.frame = 0;
     let text = view.rest + view.pending;
     view.pending = "";
     let lines = text.split("\n");
     view.rest = LogText.shorten(lines.pop());
-    if (view.skipFirst && lines.length) {
-      // The tail begins in the middle of a line.
-      lines.shift();
-      view.skipFirst = false;
-      showNote(words.cut);
-      if (view.open) { view.open.remove(); view.open = null; }
-    }
+    if (view.skipFirst) trimStart(lines);
     if (lines.length > MOST_LINES) {
       lines = lines.slice(-MOST_LINES);
       showNote(words.cut);
@@ -121,6 +130,7 @@
       if (mine !== generation) return;
       close();
       view.ended = true;
+      take("");
       ending.textContent = `■ ${JSON.parse(event.data).reason}`;
       setTimeout(checkLive, 500);
     });
