@@ -302,6 +302,20 @@ def test_a_missing_input_and_a_bad_requirement_are_the_users_fault(station: Any)
     assert "trainshed-no-such-package" in bad.ending["message"] and bad.attempt == 0
 
 
+def test_a_bucket_that_changed_hands_is_gone_for_the_job(station: Any) -> None:
+    store = station.platform.store
+    store.create_bucket("foreign", "w" * 32)
+    store.put("foreign", "data/secret.txt", b"of another tenant")
+    reader = station.wait(station.submit("print(1)", inputs={"data": "obs://foreign/data/"}))
+    assert reader.phase is Phase.FAILED and "foreign" in reader.ending["message"]
+    script = "import os; open(os.environ['TRAINSHED_OUTPUT_OUT'] + '/x', 'w').write('x')"
+    writer = station.wait(
+        station.submit(script, outputs={"out": "obs://foreign/out/"}, log_url="obs://foreign/")
+    )
+    assert writer.phase is Phase.FAILED and writer.ending["code"] == "output"
+    assert [info.key for info in store.walk("foreign", "")] == ["data/secret.txt"]
+
+
 def test_several_ranks_and_nodes(make_station: Callable[..., Any]) -> None:
     station = make_station(rehearse="ascend:4")
     station.start()

@@ -35,6 +35,8 @@ class Control:
     # The values of a job's secret variables, its temporary credentials included.
     open_secrets: Callable[[JobRow], dict[str, str]]
     revoke_credentials: Callable[[str], None]
+    # Removes what nobody can reach any more: deleted jobs' files, abandoned uploads, expired credentials.
+    tidy_up: Callable[[], object] = lambda: None
     # Variables that tell every process of a job where the platform is.
     platform_variables: Mapping[str, str] = field(default_factory=dict)
     credential_names: tuple[str, ...] = ()

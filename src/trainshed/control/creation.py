@@ -14,6 +14,7 @@ from trainshed.model.names import parse_obs_url
 from trainshed.model.phase import Detail, Phase
 from trainshed.runner.environment.resolution import choose_requirements
 from trainshed.runner.reporter import ring_doorbell
+from trainshed.store.tenancy import require_own_bucket
 
 __all__ = ["Creation", "create_job"]
 
@@ -89,6 +90,7 @@ def _snapshot(control: Control, job: JobRow) -> tuple[str, str]:
     if not code:
         return "", ""
     source = parse_obs_url(code).as_folder()
+    require_own_bucket(control.store, source.bucket, job.workspace_id)
     prefix = f"{job.id}/code/"
     control.store.copy_prefix(source.bucket, source.key, SNAPSHOT_BUCKET, prefix)
     return SNAPSHOT_BUCKET, prefix

@@ -31,6 +31,7 @@ _BUSY_SLEEP = 0.5
 _IDLE_SLEEP = 2.0
 _CAPACITY_EVERY = 30.0
 _CLEAN_EVERY = 60.0
+_TIDY_EVERY = 1800.0
 
 log = logging.getLogger("trainshed.control")
 
@@ -71,6 +72,7 @@ class ControlLoop:
         self._creation = Creation(control)
         self._next_capacity = 0.0
         self._next_cleaning = time.monotonic() + 5
+        self._next_tidying = time.monotonic() + 30
 
     def run(self, stop: threading.Event) -> None:
         """Lead until told to stop. A second loop on the same database waits for its turn."""
@@ -145,6 +147,9 @@ class ControlLoop:
         if now >= self._next_cleaning:
             discard_old_attempts(control)
             self._next_cleaning = now + _CLEAN_EVERY
+        if now >= self._next_tidying:
+            control.tidy_up()
+            self._next_tidying = now + _TIDY_EVERY
         return bool(jobs)
 
     def _acquire(self, holder: str) -> int | None:

@@ -25,6 +25,7 @@ from trainshed.services.job_credentials import (
 )
 from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
 from trainshed.services.platform import Platform
+from trainshed.services.upkeep import tidy_up
 
 __all__ = ["build_control"]
 
@@ -63,6 +64,7 @@ def build_control(platform: Platform) -> Control:
         resolve=resolve_environment,
         open_secrets=open_secrets,
         revoke_credentials=lambda job_id: revoke_job_credentials(platform, job_id),
+        tidy_up=lambda: tidy_up(platform),
         platform_variables=platform_variables(platform),
         credential_names=CREDENTIAL_NAMES,
     )

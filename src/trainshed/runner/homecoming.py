@@ -15,9 +15,10 @@ from trainshed.runner.log_archive import ARCHIVE_BUCKET, LogArchive, archive_pre
 from trainshed.runner.reporter import PlatformLog
 from trainshed.runner.staging import StagedFolders
 from trainshed.store.object_store import ObjectStore
+from trainshed.store.tenancy import require_own_bucket
 from trainshed.store.transfer import upload_tree
 
-__all__ = ["log_streams", "upload_logs", "upload_metrics", "upload_outputs"]
+__all__ = ["export_logs", "log_streams", "upload_logs", "upload_metrics", "upload_outputs"]
 
 # Waits between tries: a store that is busy or restarting is back long before the last one.
 _TRIES = (0.5, 2.0, 5.0, 15.0, 30.0)
@@ -33,6 +34,7 @@ def upload_outputs(
             log.say(f"output {output.name}: the folder is gone, nothing to upload")
             continue
         try:
+            require_own_bucket(store, output.bucket, launch.workspace_id)
             summary = _again(partial(upload_tree, store, source, output.bucket, output.prefix), log.say)
         except TrainshedError as fault:
             log.say(f"output {output.name}: upload failed: {fault}")
@@ -49,14 +51,30 @@ def upload_outputs(
 def upload_logs(
     launch: NodeLaunch, archive: LogArchive, folder: RunFolder, say: Callable[[str], None]
 ) -> TrainshedError | None:
-    """Archive the rest of every log and export them to the destination that the job names."""
+    """Archive the rest of every log."""
     try:
         for stream, spool in log_streams(launch, folder).items():
             _again(partial(archive.ship, stream, spool, final=True), say)
-        if launch.log_bucket:
-            for stream in log_streams(launch, folder):
-                key = f"{launch.log_prefix}{launch.job_name}/attempt-{launch.attempt}/node-{launch.node_index}/{stream}.log"
-                _again(partial(archive.export, stream, launch.log_bucket, key), say)
+    except TrainshedError as fault:
+        return fault
+    return None
+
+
+def export_logs(
+    launch: NodeLaunch,
+    store: ObjectStore,
+    archive: LogArchive,
+    folder: RunFolder,
+    say: Callable[[str], None],
+) -> TrainshedError | None:
+    """Write the archived logs to the destination that the job names, if it names one."""
+    if not launch.log_bucket:
+        return None
+    place = f"{launch.log_prefix}{launch.job_name}/attempt-{launch.attempt}/node-{launch.node_index}/"
+    try:
+        require_own_bucket(store, launch.log_bucket, launch.workspace_id)
+        for stream in log_streams(launch, folder):
+            _again(partial(archive.export, stream, launch.log_bucket, f"{place}{stream}.log"), say)
     except TrainshedError as fault:
         return fault
     return None

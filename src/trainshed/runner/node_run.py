@@ -18,7 +18,7 @@ from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedE
 from trainshed.model.home import RunFolder
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
-from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics, upload_outputs
+from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
@@ -28,6 +28,7 @@ from trainshed.runner.site import read_launch, read_secrets, read_site
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.store import open_store
+from trainshed.store.tenancy import require_own_bucket
 
 __all__ = ["NodeRun"]
 
@@ -84,6 +85,8 @@ class NodeRun:
 
     def _run(self) -> Ending:
         self._reporter.enter("staging")
+        for item in self._launch.inputs:
+            require_own_bucket(self._store, item.bucket, self._launch.workspace_id)
         self._folders = stage(self._launch, self._store, self._folder.root, self._log.say)
         self._check_stop()
         environment = self._install()
@@ -221,6 +224,11 @@ class NodeRun:
             fault = upload_logs(self._launch, self._archive, self._folder, self._note)
             if fault is not None:
                 left_behind.append(f"logs: {fault}")
+            fault = export_logs(self._launch, self._store, self._archive, self._folder, self._note)
+            if fault is not None:
+                self._reporter.enter(
+                    "uploading", f"the log was not written to log_url: {fault}", level="warning"
+                )
             fault = upload_metrics(self._launch, self._store, self._folder)
             if fault is not None:
                 left_behind.append(f"metrics: {fault}")

@@ -8,7 +8,7 @@ import time
 from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import from_json
-from trainshed.runner.homecoming import log_streams, upload_logs, upload_metrics, upload_outputs
+from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
@@ -59,6 +59,9 @@ def salvage_node(folder: RunFolder) -> None:
     fault = upload_logs(launch, archive, folder, log.say)
     if fault is not None:
         left_behind.append(f"logs: {fault}")
+    fault = export_logs(launch, store, archive, folder, log.say)
+    if fault is not None:
+        reporter.enter("uploading", f"the log was not written to log_url: {fault}", level="warning")
     fault = upload_metrics(launch, store, folder)
     if fault is not None:
         left_behind.append(f"metrics: {fault}")
