@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measured_platform import MeasuredPlatform
+from measured_platform import MeasuredPlatform, plain_environment
 from ray_head import RayHead
 from report import add_json_option, describe_machine, print_table, say, summarize, write_json
 from slurm_cluster import SlurmCluster, SlurmMissing
@@ -108,7 +108,12 @@ def _first_number(command: list[str]) -> tuple[float, float]:
     written, seen = 0.0, 0.0
     rest: list[str] = []
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=plain_environment(),
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -15,7 +15,16 @@ from types import TracebackType
 from trainshed import Client
 from trainshed.model.home import Home
 
-__all__ = ["MeasuredPlatform"]
+__all__ = ["MeasuredPlatform", "plain_environment"]
+
+
+def plain_environment() -> dict[str, str]:
+    """The environment of a user: none of our settings, and Python keeps the modules that it compiles."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TRAINSHED_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 class MeasuredPlatform:
@@ -54,12 +63,7 @@ class MeasuredPlatform:
             text=True,
             timeout=timeout,
             check=False,
-            # As a user would start it: no settings of ours, and compiled modules are kept.
-            env={
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith("TRAINSHED_") and name != "PYTHONDONTWRITEBYTECODE"
-            },
+            env=plain_environment(),
         )
         if done.returncode:
             raise RuntimeError(f"trainshed {command} failed:\n{done.stdout}{done.stderr}")
