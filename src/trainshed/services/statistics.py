@@ -42,7 +42,7 @@ def read_statistics(platform: Platform) -> Statistics:
         counted = count_jobs(connection)
         nodes = all_nodes(connection)
         held = connection.execute(query).all()
-    devices = Counter(device.kind for node in nodes for device in node.devices)
+    devices: Counter[str] = Counter(device.kind for node in nodes for device in node.devices)
     devices_held: Counter[str] = Counter()
     cpus_held = 0.0
     for flavor, placements in held:
