@@ -50,7 +50,9 @@ def jobs(phase: str | None, limit: int, before: str | None, as_json: bool) -> No
                 job.name,
                 job.phase,
                 job.detail,
-                job.flavor + (f" x{job.nodes}" if job.nodes > 1 else ""),
+                job.flavor
+                + (f" x{job.nodes}" if job.nodes > 1 else "")
+                + (" REHEARSAL" if job.rehearsal else ""),
                 format_age(job.created_at),
                 _run_time(job),
             )
@@ -146,7 +148,9 @@ def stop(job: str, reason: str, wait: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"Job {found.name} is {style_phase(found.phase)}.")
+        ended = Phase(found.phase).is_terminal
+        asked = "" if ended else " and was asked to stop"
+        click.echo(f"Job {found.name} is {style_phase(found.phase)}{asked}.")
 
 
 @click.command()

@@ -266,7 +266,7 @@ def test_many_followers_cost_no_threads_and_go_away(
         return len(list(os.scandir(f"/proc/{api.process.pid}/task")))
 
     def followers() -> int:
-        page = httpx.get(f"{api.url}/metrics").text
+        page = api.http().get("/metrics").text
         return int(
             float(
                 next(line for line in page.splitlines() if line.startswith("trainshed_followers ")).split()[1]
@@ -308,7 +308,7 @@ def test_follower_that_leaves_is_forgotten(submit: Callable[..., str], api: Any)
     ) as response:
         next(response.iter_raw())
     deadline = time.monotonic() + 20
-    while "trainshed_followers 0" not in httpx.get(f"{api.url}/metrics").text:
+    while "trainshed_followers 0" not in api.http().get("/metrics").text:
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
