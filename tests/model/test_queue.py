@@ -87,6 +87,15 @@ def test_the_forecast_is_when_time_limits_have_freed_enough() -> None:
     assert wait.starts_by is None and "'x'" in wait.hint
 
 
+def test_a_rehearsal_of_many_nodes_fits_on_one_machine() -> None:
+    laptop = Node("laptop", "p", 2, 8192, tuple(Device("ascend", i, pretend=True) for i in range(8)))
+    (admission,) = plan_queue([request("big", ASCEND8, nodes=2)], [], [laptop], 0).admissions
+    assert [p.devices for p in admission.placements] == [tuple(range(8))] * 2
+    held = [Held("big", "big", "ascend", admission.placements, ends_by=5.0)]
+    (wait,) = plan_queue([request("next", ASCEND8)], held, [laptop], 0).waits
+    assert wait.starts_by == 5.0
+
+
 def test_machines_that_are_down_are_named() -> None:
     (wait,) = plan_queue([request("g", ASCEND8)], [], [machine("a", devices=8, state="drained")], 0).waits
     assert "a (drained)" in wait.reason and not wait.impossible

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from trainshed.db.engine import open_engine
 from trainshed.db.migrations import upgrade
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
+from trainshed.runner.reporter import ring_doorbell
 from trainshed.store import open_store
 from trainshed.store.object_store import ObjectStore
 
@@ -32,17 +32,7 @@ class Platform:
 
     def ring(self) -> None:
         """Wake the control loop. It also looks by itself now and then, so a bell that is not there is no fault."""
-        try:
-            descriptor = os.open(self.home.doorbell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
-            os.write(descriptor, b"!")
-        except OSError:
-            # Full: the loop has been woken often enough. No reader: it will look at its next start.
-            pass
-        finally:
-            os.close(descriptor)
+        ring_doorbell(str(self.home.doorbell))
 
     def close(self) -> None:
         """Give back the connections to the database and the store."""
