@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from trainshed.model import launch_plan
 from trainshed.model.attempt import Ending, NodeReport, RankExit, StageEntry
 from trainshed.model.launch_plan import (
     Environment,
@@ -14,6 +15,7 @@ from trainshed.model.launch_plan import (
     OutputFolder,
     ProcessPlan,
     from_json,
+    learn_types,
     to_json,
 )
 
@@ -43,3 +45,9 @@ def test_unknown_fields_are_left_out_and_missing_ones_take_their_default() -> No
     data["from_the_future"] = 1
     del data["limits"]
     assert from_json(NodeLaunch, data).limits == Limits()
+
+
+def test_types_can_be_learnt_before_the_first_read() -> None:
+    learn_types(NodeLaunch)
+    learn_types(NodeLaunch)
+    assert {NodeLaunch, ProcessPlan, Environment, Limits} <= set(launch_plan._HINTS)

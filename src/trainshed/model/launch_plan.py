@@ -21,6 +21,7 @@ __all__ = [
     "OutputFolder",
     "ProcessPlan",
     "from_json",
+    "learn_types",
     "to_json",
 ]
 
@@ -130,6 +131,15 @@ def from_json(kind: type[T], data: Any) -> T:
     """Read back what `to_json` wrote. Fields that this version does not know are left out, missing ones
     take their default: a runner and a server of neighbouring versions understand each other."""
     return typing.cast(T, _read(kind, data))
+
+
+def learn_types(*kinds: Any) -> None:
+    """Prepare to read these dataclasses, and all that they hold: done once, it is not done at the first read."""
+    for kind in kinds:
+        if dataclasses.is_dataclass(kind):
+            learn_types(*(() if kind in _HINTS else _hints(kind).values()))
+        else:
+            learn_types(*typing.get_args(kind))
 
 
 def _read(kind: Any, data: Any) -> Any:

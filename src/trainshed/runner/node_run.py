@@ -148,7 +148,8 @@ class NodeRun:
         exits: dict[int, RankExit] = {}
         began = time.monotonic()
         deadline = began + limits.seconds if limits.seconds else None
-        next_metrics, next_system = began + _METRICS_EVERY, began
+        # A run of less than a second has no use worth a sample, and archiving one would cost more than the run.
+        next_metrics = next_system = began + _METRICS_EVERY
         cut_short: Ending | None = None
         fault = ""
         sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
