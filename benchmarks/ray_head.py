@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -66,6 +68,15 @@ class RayHead:
             env=self._environment(),
         )
         log.close()
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port + 1), 1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise RuntimeError("the head of Ray did not come up") from None
+                time.sleep(0.2)
 
     def submit_command(self, script: Path) -> list[str]:
         """The command that submits the script and follows its log."""
