@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, Protocol
 
-__all__ = ["FOLDER_TYPE", "Bucket", "Listing", "ObjectInfo", "ObjectStore", "Upload"]
+__all__ = [
+    "FOLDER_TYPE",
+    "Bucket",
+    "Condition",
+    "Listing",
+    "MultipartUpload",
+    "ObjectInfo",
+    "ObjectStore",
+    "Part",
+    "PartListing",
+    "PartUpload",
+    "Upload",
+    "UploadListing",
+]
 
 # The content type of a folder's marker.
 FOLDER_TYPE = "application/x-directory"
@@ -34,6 +47,68 @@ class ObjectInfo:
     modified_at: float
     content_type: str = "application/octet-stream"
     metadata: dict[str, str] = field(default_factory=dict)
+    # What a protocol keeps with the object beside the user's metadata: cache-control, acl, tagging, checksums...
+    attributes: dict[str, str] = field(default_factory=dict)
+    # Empty in a bucket that has never had versions.
+    version_id: str = ""
+    is_appendable: bool = False
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What must hold at the moment of a write; judged in the transaction that makes it.
+
+    `if_match` is the ETag that the present object must have (`*`: any object must be there); `if_none_match`
+    the one that it must not have (`*`: no object may be there).
+    """
+
+    if_match: str = ""
+    if_none_match: str = ""
+
+
+@dataclass(frozen=True)
+class MultipartUpload:
+    """An object that is sent in numbered parts, in any order, and becomes visible when it is completed."""
+
+    bucket: str
+    key: str
+    upload_id: str
+    created_at: float
+    content_type: str = "application/octet-stream"
+    metadata: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that was received."""
+
+    number: int
+    etag: str
+    size: int
+    modified_at: float
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PartListing:
+    """One page of an upload's parts in order."""
+
+    upload: MultipartUpload
+    parts: tuple[Part, ...]
+    # The number to continue after, or 0 when this was the last page.
+    next_after: int = 0
+
+
+@dataclass(frozen=True)
+class UploadListing:
+    """One page of unfinished uploads, by key and then by the time they were begun."""
+
+    uploads: tuple[MultipartUpload, ...]
+    folders: tuple[str, ...] = ()
+    # Key (or folder) and upload to continue after; both empty when this was the last page.
+    next_after_key: str = ""
+    next_after_upload: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,8 +129,17 @@ class Upload(Protocol):
         """Take the next bytes."""
         ...
 
-    def commit(self, *, expected_md5: str = "", expected_sha256: str = "") -> ObjectInfo:
-        """Make the object visible and durable, in place of the one that had its key."""
+    def commit(
+        self,
+        *,
+        expected_md5: str = "",
+        expected_sha256: str = "",
+        attributes: dict[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Make the object visible and durable, in place of the one that had its key.
+
+        `attributes` are those that are only known at the end, such as a checksum that trails the body.
+        """
         ...
 
     def abort(self) -> None:
@@ -63,6 +147,33 @@ class Upload(Protocol):
         ...
 
     def __enter__(self) -> Upload: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class PartUpload(Protocol):
+    """A part on its way in; used as `Upload` is."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def commit(
+        self,
+        *,
+        expected_md5: str = "",
+        expected_sha256: str = "",
+        attributes: dict[str, str] | None = None,
+    ) -> Part:
+        """Make the part durable, in place of the one that had its number."""
+        ...
+
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> PartUpload: ...
 
     def __exit__(
         self,
@@ -102,6 +213,8 @@ class ObjectStore(Protocol):
         *,
         content_type: str = "application/octet-stream",
         metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+        condition: Condition | None = None,
         expected_md5: str = "",
         expected_sha256: str = "",
     ) -> ObjectInfo: ...
@@ -117,6 +230,8 @@ class ObjectStore(Protocol):
         *,
         content_type: str = "application/octet-stream",
         metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+        condition: Condition | None = None,
         with_sha256: bool = False,
     ) -> Upload:
         """Begin an object whose bytes arrive piece by piece."""
@@ -152,6 +267,101 @@ class ObjectStore(Protocol):
 
     def copy_prefix(self, bucket: str, prefix: str, to_bucket: str, to_prefix: str) -> int:
         """Copy all objects below a prefix in one step: readers see all of the copy or nothing of it."""
+        ...
+
+    # --- multipart uploads ---
+
+    def create_upload(
+        self,
+        bucket: str,
+        key: str,
+        *,
+        content_type: str = "application/octet-stream",
+        metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+    ) -> MultipartUpload:
+        """Begin an object that arrives in parts."""
+        ...
+
+    def find_upload(self, bucket: str, key: str, upload_id: str) -> MultipartUpload:
+        """What is known of an unfinished upload."""
+        ...
+
+    def upload_part(
+        self,
+        bucket: str,
+        key: str,
+        upload_id: str,
+        number: int,
+        *,
+        size: int | None = None,
+        with_sha256: bool = False,
+    ) -> PartUpload:
+        """Begin a part (1 to 10,000). Parts whose `size` is told beforehand are never moved again."""
+        ...
+
+    def put_part(
+        self,
+        bucket: str,
+        key: str,
+        upload_id: str,
+        number: int,
+        data: bytes | BinaryIO | Iterable[bytes],
+        *,
+        expected_md5: str = "",
+        expected_sha256: str = "",
+    ) -> Part:
+        """Store a part, in place of the one that had its number."""
+        ...
+
+    def copy_part(
+        self,
+        bucket: str,
+        key: str,
+        upload_id: str,
+        number: int,
+        from_bucket: str,
+        from_key: str,
+        *,
+        start: int = 0,
+        length: int | None = None,
+    ) -> Part:
+        """Make a part from an object, or from a range of it."""
+        ...
+
+    def list_parts(
+        self, bucket: str, key: str, upload_id: str, *, after: int = 0, limit: int = 1000
+    ) -> PartListing: ...
+
+    def list_uploads(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        delimiter: str = "",
+        after_key: str = "",
+        after_upload: str = "",
+        limit: int = 1000,
+    ) -> UploadListing: ...
+
+    def complete_upload(
+        self,
+        bucket: str,
+        key: str,
+        upload_id: str,
+        parts: Sequence[tuple[int, str]],
+        *,
+        condition: Condition | None = None,
+        min_part_size: int = 0,
+    ) -> ObjectInfo:
+        """Make the object of these parts (number, ETag), in rising order. To say it twice does no harm.
+
+        Parts before the last that are shorter than `min_part_size` are refused.
+        """
+        ...
+
+    def abort_upload(self, bucket: str, key: str, upload_id: str) -> None:
+        """Discard an upload with its parts."""
         ...
 
     def close(self) -> None:

@@ -291,7 +291,8 @@ def test_a_page_costs_what_the_page_holds(store: EmbeddedStore) -> None:
         ]
         store._write(
             lambda c: c.executemany(
-                "INSERT INTO objects VALUES ((SELECT id FROM buckets WHERE name = 'data'), ?, '', 0, '', '', '', '', ?)",
+                "INSERT INTO objects (bucket_id, key, blob, size, md5, sha256, content_type, metadata, modified_at)"
+                " VALUES ((SELECT id FROM buckets WHERE name = 'data'), ?, '', 0, '', '', '', '', ?)",
                 rows,
             )
         )

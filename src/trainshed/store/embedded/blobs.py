@@ -18,51 +18,31 @@ from pathlib import Path
 
 from trainshed.store.embedded.transactions import explain_os_error, explained_errors, sync_folder
 
-__all__ = ["BlobWriter", "Blobs"]
+__all__ = ["BlobFile", "BlobWriter", "Blobs"]
 
 _PER_FOLDER = 256
 
 
-class BlobWriter:
-    """A blob that is being written: counts and hashes what passes."""
+class BlobFile:
+    """A file on its way to become a blob; without bytes there is none."""
 
-    def __init__(self, blobs: Blobs, *, with_sha256: bool) -> None:
+    def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._file = -1
         self._source = Path()
         self.id = ""
-        self.size = 0
-        self._md5 = hashlib.md5(usedforsecurity=False)
-        self._sha256 = hashlib.sha256() if with_sha256 else None
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes; on a disk error the file is discarded."""
-        view = memoryview(data).cast("B")
-        if not view:
-            return
-        try:
-            if not self.id:
-                # An empty object has no file at all.
-                self.id, self._source, self._file = self._blobs.create()
-            self._md5.update(view)
-            if self._sha256 is not None:
-                self._sha256.update(view)
-            self.size += len(view)
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError as error:
-            self.discard()
-            raise explain_os_error(error) from error
+    def create(self) -> int:
+        """Begin a new file; returns its descriptor, open for writing."""
+        self.id, self._source, self._file = self._blobs.create()
+        return self._file
 
-    @property
-    def md5(self) -> str:
-        """The checksum of what was written so far."""
-        return self._md5.hexdigest()
-
-    @property
-    def sha256(self) -> str:
-        """The same with SHA-256, or empty when that was not asked for."""
-        return self._sha256.hexdigest() if self._sha256 is not None else ""
+    def adopt(self, path: Path, size: int) -> None:
+        """Take a file that lies elsewhere in the store, and that nobody writes to any more."""
+        self.id, self._source = self._blobs.adopt(path)
+        self._file = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
+        if os.fstat(self._file).st_size != size:
+            os.truncate(self._source, size)
 
     def publish(self) -> list[Path]:
         """Give the file its place among the blobs; returns the folders to sync before the index row is."""
@@ -95,6 +75,45 @@ class BlobWriter:
             _unlink(self._source)
 
 
+class BlobWriter(BlobFile):
+    """A blob that is being written: counts and hashes what passes."""
+
+    def __init__(self, blobs: Blobs, *, with_sha256: bool) -> None:
+        super().__init__(blobs)
+        self.size = 0
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sha256 = hashlib.sha256() if with_sha256 else None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes; on a disk error the file is discarded."""
+        view = memoryview(data).cast("B")
+        if not view:
+            return
+        try:
+            if not self.id:
+                # An empty object has no file at all.
+                self.create()
+            self._md5.update(view)
+            if self._sha256 is not None:
+                self._sha256.update(view)
+            self.size += len(view)
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            self.discard()
+            raise explain_os_error(error) from error
+
+    @property
+    def md5(self) -> str:
+        """The checksum of what was written so far."""
+        return self._md5.hexdigest()
+
+    @property
+    def sha256(self) -> str:
+        """The same with SHA-256, or empty when that was not asked for."""
+        return self._sha256.hexdigest() if self._sha256 is not None else ""
+
+
 class Blobs:
     """The folder of blob files, shared by all processes of the platform on this machine."""
 
@@ -118,13 +137,22 @@ class Blobs:
 
     def create(self) -> tuple[str, Path, int]:
         """A new file under a random name, open for writing: its name, its first place, its descriptor."""
+        blob, source = self._new_name()
+        return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def adopt(self, path: Path) -> tuple[str, Path]:
+        """The same for a file that is there already: its name as a blob, its first place."""
+        blob, source = self._new_name()
+        os.link(path, source)
+        return blob, source
+
+    def _new_name(self) -> tuple[str, Path]:
         # Neighbours in time share a folder, so that writers that commit together sync it once.
         self._created += 1
         if self._created % _PER_FOLDER == 0:
             self._fan = os.urandom(1).hex()
         blob = self._fan + os.urandom(15).hex()
-        source = self._incoming / self._ensure_session() / blob
-        return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return blob, self._incoming / self._ensure_session() / blob
 
     def publish(self, blob: str, source: Path) -> list[Path]:
         """Link a finished file among the blobs; returns the folders whose names must be synced."""

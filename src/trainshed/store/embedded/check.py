@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import FileIO
 from itertools import groupby
 
 from trainshed.store.embedded.blobs import Blobs
+from trainshed.store.embedded.garbage import is_used
 from trainshed.store.embedded.transactions import Transactions
 
 __all__ = ["CheckReport", "check_store"]
@@ -35,8 +37,17 @@ class CheckReport:
         return not self.missing and not self.damaged
 
 
-def check_store(transactions: Transactions, blobs: Blobs, *, quarantine: bool) -> CheckReport:
-    """Hash every blob once, however many objects share it. The store stays in use meanwhile."""
+def check_store(
+    transactions: Transactions,
+    blobs: Blobs,
+    *,
+    quarantine: bool,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> CheckReport:
+    """Hash every blob once, however many objects share it. The store stays in use meanwhile.
+
+    `on_progress` is told the objects and bytes that were checked so far.
+    """
     objects = size = 0
     missing: list[str] = []
     damaged: list[str] = []
@@ -44,17 +55,19 @@ def check_store(transactions: Transactions, blobs: Blobs, *, quarantine: bool) -
         users = list(rows)
         _, expected_size, expected_md5, _ = users[0]
         names = [row[3] for row in users]
-        found = _digest(blobs, blob)
-        if found is None:
+        is_sound = _is_sound(transactions, blobs, blob, expected_size, expected_md5)
+        if is_sound is None:
             # Not a fault if it was removed since the row was read.
-            missing += names if _is_named(transactions, blob, "objects") else []
+            missing += names if _is_known(transactions, blob, ignore_garbage=True) else []
             continue
         objects += len(users)
         size += expected_size
-        if found != (expected_size, expected_md5):
+        if not is_sound:
             damaged += names
             if quarantine:
                 blobs.quarantine(blob)
+        if on_progress is not None:
+            on_progress(objects, size)
     orphans = [
         blob for blob in blobs.settled() if not _is_known(transactions, blob) and blobs.path(blob).exists()
     ]
@@ -65,45 +78,66 @@ def check_store(transactions: Transactions, blobs: Blobs, *, quarantine: bool) -
 
 
 def _rows(transactions: Transactions) -> Iterator[tuple[str, int, str, str]]:
-    """Blob, size, MD5 and object, in the order of blobs, page by page."""
-    last = ("", -1, b"")
+    """Blob, size, MD5 and user, in the order of blobs, page by page."""
+    last = ("", "", -1, b"", -1)
+    columns = "blob, '{name}' AS source, bucket_id, key, {sequence} AS sequence, size, md5"
+    tables = (("objects", "0"), ("versions", "sequence"))
+    # Each table is cut off by its own index on blobs before the pages are put together.
+    union = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT {columns.format(name=name, sequence=sequence)} FROM {name}"
+        " WHERE blob != '' AND blob >= ?1 AND (blob, source, bucket_id, key, sequence) > (?1, ?2, ?3, ?4, ?5)"
+        " ORDER BY blob, source, bucket_id, key, sequence LIMIT ?6)"
+        for name, sequence in tables
+    )
     while True:
         with transactions.read() as connection:
             page = connection.execute(
-                "SELECT blob, bucket_id, key, size, md5, name FROM objects JOIN buckets ON buckets.id = bucket_id"
-                " WHERE blob != '' AND (blob, bucket_id, key) > (?, ?, ?)"
-                " ORDER BY blob, bucket_id, key LIMIT ?",
+                f"SELECT * FROM ({union}) ORDER BY blob, source, bucket_id, key, sequence LIMIT ?6",
                 (*last, _PAGE),
             ).fetchall()
-        for blob, number, key, size, md5, bucket in page:
-            last = (blob, number, key)
-            yield blob, size, md5, f"obs://{bucket}/{key.decode()}"
+            names = dict(connection.execute("SELECT id, name FROM buckets").fetchall())
+        for blob, source, number, key, sequence, size, md5 in page:
+            last = (blob, source, number, key, sequence)
+            yield blob, size, md5, f"obs://{names.get(number, '?')}/{key.decode()}"
         if len(page) < _PAGE:
             return
 
 
-def _is_known(transactions: Transactions, blob: str) -> bool:
-    # Objects first: a blob may move from there to the garbage between the two questions, never back.
-    return _is_named(transactions, blob, "objects") or _is_named(transactions, blob, "garbage")
-
-
-def _is_named(transactions: Transactions, blob: str, table: str) -> bool:
+def _is_known(transactions: Transactions, blob: str, *, ignore_garbage: bool = False) -> bool:
+    # Users first: a blob may move from there to the garbage between the two questions, never back.
     with transactions.read() as connection:
-        return bool(connection.execute(f"SELECT 1 FROM {table} WHERE blob = ? LIMIT 1", (blob,)).fetchall())
+        if is_used(connection, blob):
+            return True
+        return not ignore_garbage and bool(
+            connection.execute("SELECT 1 FROM garbage WHERE blob = ?", (blob,)).fetchall()
+        )
 
 
-def _digest(blobs: Blobs, blob: str) -> tuple[int, str] | None:
-    md5, size = hashlib.md5(usedforsecurity=False), 0
+def _is_sound(transactions: Transactions, blobs: Blobs, blob: str, size: int, md5: str) -> bool | None:
+    """Whether the file has the bytes that were stored; None when there is no file."""
+    with transactions.read() as connection:
+        pieces = connection.execute(
+            "SELECT size, md5 FROM pieces WHERE blob = ? ORDER BY number", (blob,)
+        ).fetchall()
     try:
         file = os.open(blobs.path(blob), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        while piece := os.read(file, _CHUNK):
-            md5.update(piece)
-            size += len(piece)
+        with os.fdopen(file, "rb", buffering=0) as reader:
+            # Behind the last piece of an object that is appended to, the next one may be arriving.
+            sound = all(_digest(reader, length) == digest for length, digest in pieces or [(size, md5)])
+            return sound and (bool(pieces) or not reader.read(1))
     except OSError:
-        return -1, ""  # The disk itself refuses: as bad as other bytes.
-    finally:
-        os.close(file)
-    return size, md5.hexdigest()
+        return False  # The disk itself refuses: as bad as other bytes.
+
+
+def _digest(reader: FileIO, length: int) -> str:
+    md5 = hashlib.md5(usedforsecurity=False)
+    while length > 0:
+        piece = reader.read(min(_CHUNK, length))
+        if not piece:
+            return ""
+        md5.update(piece)
+        length -= len(piece)
+    return md5.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainshed.model.errors import Unavailable
 
-__all__ = ["FileWindow", "copy_file"]
+__all__ = ["FileWindow", "copy_file", "copy_range"]
 
 _STEP = 1 << 30
 _CHUNK = 1 << 20
@@ -63,18 +63,23 @@ class FileWindow(io.RawIOBase):
 
 def copy_file(source: int, target: int, size: int) -> None:
     """Copy `size` bytes to the target's position: shared extents where the file system can, else in the kernel."""
-    done = 0
+    copy_range(source, 0, target, size)
+
+
+def copy_range(source: int, start: int, target: int, size: int) -> None:
+    """Copy `size` bytes from `start` on to the target's position, in the same way."""
+    at, end = start, start + size
     try:
-        while done < size:
-            count = os.copy_file_range(source, target, min(size - done, _STEP))
+        while at < end:
+            count = os.copy_file_range(source, target, min(end - at, _STEP), offset_src=at)
             if count == 0:
                 break
-            done += count
+            at += count
     except OSError as error:
         if error.errno not in _NOT_BY_KERNEL:
             raise
-    while done < size:
-        data = os.pread(source, min(size - done, _CHUNK), done)
+    while at < end:
+        data = os.pread(source, min(end - at, _CHUNK), at)
         if not data:
             raise Unavailable(
                 "An object's file is shorter than it was when it was stored.",
@@ -84,4 +89,4 @@ def copy_file(source: int, target: int, size: int) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(target, view) :]
-        done += len(data)
+        at += len(data)

@@ -1,35 +1,39 @@
-"""The index: what the rows of buckets and objects say, and how they change. Every function takes a connection."""
+"""The index: what the rows of objects say, and how they change. Every function takes a connection."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
-from trainshed.store.object_store import Bucket, Listing, ObjectInfo
+from trainshed.store.embedded.bucket_rows import find_bucket
+from trainshed.store.embedded.garbage import release
+from trainshed.store.object_store import Condition, Listing, ObjectInfo
 
 __all__ = [
+    "APPENDABLE",
     "Row",
+    "check_condition",
     "copy_object",
     "copy_prefix",
-    "delete_bucket",
     "delete_object",
     "delete_page",
-    "find_bucket",
     "find_object",
-    "forget_garbage",
-    "insert_bucket",
-    "list_buckets",
+    "folder_of",
+    "format_mapping",
     "list_page",
-    "pending_garbage",
+    "parse_mapping",
     "put_object",
-    "unknown_blobs",
+    "put_pieces",
+    "successor",
 ]
 
-_COLUMNS = "key, blob, size, md5, sha256, content_type, metadata, modified_at"
+_COLUMNS = "key, blob, size, md5, sha256, content_type, metadata, modified_at, kind, version_id, attributes"
+APPENDABLE = "appendable"
 _MAX_KEY_BYTES = 1024
 
 
@@ -42,8 +46,8 @@ class Row:
     sha256: str = ""
 
 
-def _row(bucket: str, values: tuple[bytes, str, int, str, str, str, str, float]) -> Row:
-    key, blob, size, md5, sha256, content_type, metadata, modified_at = values
+def _row(bucket: str, values: tuple[Any, ...]) -> Row:
+    key, blob, size, md5, sha256, content_type, metadata, modified_at, kind, version_id, attributes = values
     info = ObjectInfo(
         bucket=bucket,
         key=key.decode("utf-8"),
@@ -51,71 +55,28 @@ def _row(bucket: str, values: tuple[bytes, str, int, str, str, str, str, float])
         etag=md5,
         modified_at=modified_at,
         content_type=content_type,
-        metadata=json.loads(metadata) if metadata else {},
+        metadata=parse_mapping(metadata),
+        attributes=parse_mapping(attributes),
+        version_id=version_id,
+        is_appendable=kind == APPENDABLE,
     )
     return Row(info, blob, sha256)
+
+
+def parse_mapping(text: str) -> dict[str, str]:
+    """Metadata or attributes as they were stored."""
+    mapping: dict[str, str] = json.loads(text) if text else {}
+    return mapping
+
+
+def format_mapping(mapping: Mapping[str, str]) -> str:
+    """Metadata or attributes as they are stored; most objects have none."""
+    return json.dumps(mapping, ensure_ascii=False) if mapping else ""
 
 
 def successor(prefix: bytes) -> bytes:
     """The first key behind all keys that start with the prefix (UTF-8 has no byte 0xff)."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
-
-
-# --- buckets ---
-
-
-def find_bucket(connection: sqlite3.Connection, name: str) -> tuple[int, Bucket]:
-    """The bucket and its number."""
-    found = connection.execute(
-        "SELECT id, workspace_id, created_at FROM buckets WHERE name = ?", (name,)
-    ).fetchone()
-    if found is None:
-        raise NotFound(
-            f"There is no bucket '{name}'.",
-            hint=f"Make it with: trainshed obs mb {name}",
-            code="no_such_bucket",
-        )
-    return found[0], Bucket(name, found[1], found[2])
-
-
-def list_buckets(connection: sqlite3.Connection, workspace_id: str | None) -> list[Bucket]:
-    """The buckets of a workspace (or of all) by name, without the platform's own."""
-    rows = connection.execute(
-        "SELECT name, workspace_id, created_at FROM buckets"
-        " WHERE name NOT LIKE '.%' AND (?1 IS NULL OR workspace_id = ?1) ORDER BY name",
-        (workspace_id,),
-    )
-    return [Bucket(*row) for row in rows]
-
-
-def insert_bucket(connection: sqlite3.Connection, bucket: Bucket, *, may_exist: bool) -> Bucket:
-    """Add a bucket; one that exists is an error, or is returned as it is."""
-    try:
-        connection.execute(
-            "INSERT INTO buckets (name, workspace_id, created_at) VALUES (?, ?, ?)",
-            (bucket.name, bucket.workspace_id, bucket.created_at),
-        )
-    except sqlite3.IntegrityError:
-        if may_exist:
-            return find_bucket(connection, bucket.name)[1]
-        raise Conflict(
-            f"The bucket '{bucket.name}' exists already.",
-            hint="Bucket names are shared by all workspaces: choose another one.",
-            code="bucket_exists",
-        ) from None
-    return bucket
-
-
-def delete_bucket(connection: sqlite3.Connection, name: str) -> None:
-    """Remove a bucket that holds nothing."""
-    number, _ = find_bucket(connection, name)
-    if connection.execute("SELECT 1 FROM objects WHERE bucket_id = ? LIMIT 1", (number,)).fetchone():
-        raise Conflict(
-            f"The bucket '{name}' is not empty.",
-            hint=f"Remove its objects first: trainshed obs rm -r obs://{name}/",
-            code="bucket_not_empty",
-        )
-    connection.execute("DELETE FROM buckets WHERE id = ?", (number,))
 
 
 # --- objects ---
@@ -136,16 +97,20 @@ def find_object(connection: sqlite3.Connection, bucket: str, key: str) -> Row:
     return _row(bucket, found)
 
 
-def put_object(connection: sqlite3.Connection, row: Row) -> list[str]:
-    """Write an object's row in place of the one before; returns the blobs that nothing needs any more."""
+def put_object(
+    connection: sqlite3.Connection, row: Row, condition: Condition | None = None
+) -> tuple[ObjectInfo, list[str]]:
+    """Write an object's row in place of the one before; also returns the blobs that nothing needs any more."""
     info = row.info
     number, _ = find_bucket(connection, info.bucket)
     key = info.key.encode()
     old = connection.execute(
-        "SELECT blob FROM objects WHERE bucket_id = ? AND key = ?", (number, key)
+        "SELECT blob, md5 FROM objects WHERE bucket_id = ? AND key = ?", (number, key)
     ).fetchone()
+    if condition is not None:
+        check_condition(info.key, condition, old[1] if old else None)
     connection.execute(
-        f"INSERT OR REPLACE INTO objects (bucket_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT OR REPLACE INTO objects (bucket_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             number,
             key,
@@ -154,11 +119,37 @@ def put_object(connection: sqlite3.Connection, row: Row) -> list[str]:
             info.etag,
             row.sha256,
             info.content_type,
-            json.dumps(info.metadata, ensure_ascii=False) if info.metadata else "",
+            format_mapping(info.metadata),
             info.modified_at,
+            APPENDABLE if info.is_appendable else "",
+            info.version_id,
+            format_mapping(info.attributes),
         ),
     )
-    return _release(connection, [old[0]] if old else [])
+    return info, release(connection, [old[0]] if old else [])
+
+
+def put_pieces(connection: sqlite3.Connection, blob: str, pieces: Sequence[tuple[int, str]]) -> None:
+    """Write down the sizes and MD5s of the pieces of a blob whose own MD5 nobody knows."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO pieces (blob, number, size, md5) VALUES (?, ?, ?, ?)",
+        ((blob, number, size, md5) for number, (size, md5) in enumerate(pieces, 1) if blob),
+    )
+
+
+def check_condition(key: str, condition: Condition, etag: str | None) -> None:
+    """Refuse a write whose condition the present object (or its absence) does not meet."""
+    wanted, unwanted = condition.if_match.strip('"'), condition.if_none_match.strip('"')
+    if wanted and etag is None:
+        raise NotFound(
+            f"There is no object '{key}' to replace.", hint="Write it without If-Match.", code="no_such_key"
+        )
+    if (wanted and wanted not in ("*", etag)) or (unwanted and etag is not None and unwanted in ("*", etag)):
+        raise Conflict(
+            f"The object '{key}' is not as the condition demands; nothing was changed.",
+            hint="Look at the object as it is now, then decide again.",
+            code="precondition_failed",
+        )
 
 
 def delete_object(connection: sqlite3.Connection, bucket: str, key: str) -> tuple[bool, list[str]]:
@@ -167,7 +158,7 @@ def delete_object(connection: sqlite3.Connection, bucket: str, key: str) -> tupl
     gone = connection.execute(
         "DELETE FROM objects WHERE bucket_id = ? AND key = ? RETURNING blob", (number, key.encode())
     ).fetchall()
-    return bool(gone), _release(connection, [row[0] for row in gone])
+    return bool(gone), release(connection, [row[0] for row in gone])
 
 
 def delete_page(
@@ -185,7 +176,7 @@ def delete_page(
     connection.execute(
         "DELETE FROM objects WHERE bucket_id = ? AND key >= ? AND key <= ?", (number, keys[0][0], keys[-1][0])
     )
-    return len(keys), _release(connection, [row[1] for row in keys])
+    return len(keys), release(connection, [row[1] for row in keys])
 
 
 def copy_object(
@@ -193,16 +184,11 @@ def copy_object(
 ) -> tuple[ObjectInfo, list[str]]:
     """Give an object's blob to a second key."""
     row = find_object(connection, bucket, key)
-    info = ObjectInfo(
-        bucket=to_bucket,
-        key=to_key,
-        size=row.info.size,
-        etag=row.info.etag,
-        modified_at=now,
-        content_type=row.info.content_type,
-        metadata=row.info.metadata,
+    # Only one row may go on writing to a blob: a copy is an object like any other.
+    info = replace(
+        row.info, bucket=to_bucket, key=to_key, modified_at=now, is_appendable=False, version_id=""
     )
-    return info, put_object(connection, Row(info, row.blob, row.sha256))
+    return put_object(connection, Row(info, row.blob, row.sha256))
 
 
 def copy_prefix(
@@ -243,11 +229,11 @@ def copy_prefix(
     ).fetchall()
     copied = connection.execute(
         f"INSERT OR REPLACE INTO objects (bucket_id, {_COLUMNS})"
-        f" SELECT :target, {new_key}, blob, size, md5, sha256, content_type, metadata, :now"
+        f" SELECT :target, {new_key}, blob, size, md5, sha256, content_type, metadata, :now, '', '', attributes"
         f" FROM objects WHERE {within}",
         source,
     ).rowcount
-    return copied, _release(connection, [row[0] for row in replaced])
+    return copied, release(connection, [row[0] for row in replaced])
 
 
 # --- listing ---
@@ -264,7 +250,7 @@ def list_page(
     high = successor(low)
     start = max(low, after.encode() + b"\0") if after else low
     if after and cut:
-        folder = _folder_of(after.encode(), low, cut)
+        folder = folder_of(after.encode(), low, cut)
         if folder == after.encode():
             start = successor(folder)
     last = b""
@@ -279,7 +265,7 @@ def list_page(
             for values in rows:
                 if len(objects) + len(folders) >= limit:
                     return Listing(tuple(objects), tuple(folders), last.decode() if limit > 0 else after)
-                folder = _folder_of(values[0], low, cut) if cut else b""
+                folder = folder_of(values[0], low, cut) if cut else b""
                 if folder:
                     folders.append(folder.decode())
                     last, start = folder, successor(folder)
@@ -289,40 +275,9 @@ def list_page(
     return Listing(tuple(objects), tuple(folders))
 
 
-def _folder_of(key: bytes, prefix: bytes, delimiter: bytes) -> bytes:
+def folder_of(key: bytes, prefix: bytes, delimiter: bytes) -> bytes:
     """The folder that a key rolls up to, or nothing when it lies directly below the prefix."""
     if not key.startswith(prefix):
         return b""
     at = key.find(delimiter, len(prefix))
     return key[: at + len(delimiter)] if at >= 0 else b""
-
-
-# --- garbage ---
-
-
-def _release(connection: sqlite3.Connection, blobs: Iterable[str]) -> list[str]:
-    """Write down the blobs among these that no row names any more: their files may go after the commit."""
-    free = [
-        blob
-        for blob in set(blobs)
-        if blob and not connection.execute("SELECT 1 FROM objects WHERE blob = ? LIMIT 1", (blob,)).fetchone()
-    ]
-    connection.executemany("INSERT OR IGNORE INTO garbage (blob) VALUES (?)", ((blob,) for blob in free))
-    return free
-
-
-def pending_garbage(connection: sqlite3.Connection, limit: int) -> list[str]:
-    """Blobs whose files may be removed, or were removed without that being written down."""
-    return [row[0] for row in connection.execute("SELECT blob FROM garbage LIMIT ?", (limit,))]
-
-
-def forget_garbage(connection: sqlite3.Connection, blobs: Iterable[str]) -> None:
-    """Strike blobs whose files are gone."""
-    connection.executemany("DELETE FROM garbage WHERE blob = ?", ((blob,) for blob in blobs))
-
-
-def unknown_blobs(connection: sqlite3.Connection, blobs: Iterable[str]) -> Iterator[str]:
-    """The blobs among these that no row names."""
-    for blob in blobs:
-        if not connection.execute("SELECT 1 FROM objects WHERE blob = ? LIMIT 1", (blob,)).fetchone():
-            yield blob

@@ -4,63 +4,30 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sqlite3
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 
-from trainshed.model.errors import InvalidInput, NotAllowed, NotFound, Unavailable
+from trainshed.model.errors import NotAllowed
 from trainshed.model.names import check_bucket_name, check_key
-from trainshed.store.embedded import index
-from trainshed.store.embedded.blobs import Blobs, BlobWriter
-from trainshed.store.embedded.check import CheckReport, check_store
+from trainshed.store.embedded import bucket_rows, index, multipart_rows
+from trainshed.store.embedded.blobs import BlobWriter
+from trainshed.store.embedded.core import checked_metadata, pieces_of
 from trainshed.store.embedded.file_window import FileWindow, copy_file
-from trainshed.store.embedded.reserve import Reserve
-from trainshed.store.embedded.transactions import Transactions, explain_os_error, explained_errors
-from trainshed.store.embedded.upload import EmbeddedUpload
-from trainshed.store.object_store import FOLDER_TYPE, Bucket, Listing, ObjectInfo
+from trainshed.store.embedded.multipart import MultipartOperations
+from trainshed.store.embedded.upload import Reception, Sink
+from trainshed.store.object_store import FOLDER_TYPE, Bucket, Condition, Listing, ObjectInfo
 
 __all__ = ["EmbeddedStore"]
 
-T = TypeVar("T")
-
 _CHUNK = 1 << 20
-_INTERNAL_BUCKET = re.compile(r"\.[a-z0-9-]{1,62}")
-_MAX_METADATA = 8192
-_EMPTY_FILE = "/dev/null"
-
-_live: weakref.WeakSet[EmbeddedStore] = weakref.WeakSet()
 
 
-def _begin_anew_after_fork() -> None:
-    for store in list(_live):
-        store._forget_parent()
-
-
-os.register_at_fork(after_in_child=_begin_anew_after_fork)
-
-
-class EmbeddedStore:
+class EmbeddedStore(MultipartOperations):
     """Buckets and objects in a folder of this machine, safe for many processes and threads at once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._blobs = Blobs(folder)
-        self._transactions = Transactions(folder / "index.sqlite")
-        self._swept: list[str] = []
-        self._swept_lock = threading.Lock()
-        self._reserve = Reserve(folder / "reserve")
-        _live.add(self)
-        try:
-            self.collect_garbage()
-        except Unavailable:
-            pass  # A full disk: what is there can still be read, and removed.
 
     # --- buckets ---
 
@@ -68,34 +35,26 @@ class EmbeddedStore:
         """Make a bucket for a workspace."""
         check_bucket_name(name)
         bucket = Bucket(name, workspace_id, time.time())
-        return self._write(lambda c: index.insert_bucket(c, bucket, may_exist=False))
-
-    def ensure_bucket(self, name: str, workspace_id: str = "") -> Bucket:
-        """The bucket, made if it is not there yet. The platform's own buckets may be named here."""
-        if not _INTERNAL_BUCKET.fullmatch(name):
-            check_bucket_name(name)
-        with self._transactions.read() as connection:
-            try:
-                return index.find_bucket(connection, name)[1]
-            except NotFound:
-                pass
-        bucket = Bucket(name, workspace_id, time.time())
-        return self._write(lambda c: index.insert_bucket(c, bucket, may_exist=True))
+        return self._write(lambda c: bucket_rows.insert_bucket(c, bucket, may_exist=False))
 
     def delete_bucket(self, name: str) -> None:
         """Remove an empty bucket."""
         if name.startswith("."):
             raise NotAllowed(f"The bucket '{name}' belongs to the platform.", hint="It cannot be removed.")
-        self._write(lambda c: index.delete_bucket(c, name))
 
-    def bucket(self, name: str) -> Bucket:
-        """What is known of a bucket."""
-        return self._read(name, lambda c: index.find_bucket(c, name)[1])
+        def work(connection: sqlite3.Connection) -> tuple[list[str], list[str]]:
+            left = multipart_rows.drop_bucket_uploads(connection, name)
+            bucket_rows.delete_bucket(connection, name)
+            return left
+
+        uploads, free = self._write(work)
+        self._part_files.remove(uploads)
+        self._remove(free)
 
     def buckets(self, workspace_id: str | None = None) -> list[Bucket]:
         """All buckets of a workspace (or of all), without the platform's own."""
         with self._transactions.read() as connection:
-            return index.list_buckets(connection, workspace_id)
+            return bucket_rows.list_buckets(connection, workspace_id)
 
     # --- writing ---
 
@@ -106,13 +65,29 @@ class EmbeddedStore:
         *,
         content_type: str = "application/octet-stream",
         metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+        condition: Condition | None = None,
         with_sha256: bool = False,
-    ) -> EmbeddedUpload:
+    ) -> Reception[ObjectInfo]:
         """Begin an object whose bytes arrive piece by piece."""
         check_key(key)
         self.bucket(bucket)
-        blob = BlobWriter(self._blobs, with_sha256=with_sha256)
-        return EmbeddedUpload(self._commit_row, blob, bucket, key, content_type, _checked_metadata(metadata))
+        about = checked_metadata(metadata)
+
+        def record(sink: Sink, folders: Sequence[Path], late: dict[str, str]) -> ObjectInfo:
+            info = ObjectInfo(
+                bucket,
+                key,
+                sink.size,
+                sink.md5,
+                time.time(),
+                content_type,
+                about,
+                {**(attributes or {}), **late},
+            )
+            return self._commit_row(index.Row(info, sink.id, sink.sha256), folders, condition)
+
+        return Reception(BlobWriter(self._blobs, with_sha256=with_sha256), record)
 
     def put(
         self,
@@ -122,14 +97,22 @@ class EmbeddedStore:
         *,
         content_type: str = "application/octet-stream",
         metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+        condition: Condition | None = None,
         expected_md5: str = "",
         expected_sha256: str = "",
     ) -> ObjectInfo:
         """Store an object, in place of the one that had its key."""
         with self.upload(
-            bucket, key, content_type=content_type, metadata=metadata, with_sha256=bool(expected_sha256)
+            bucket,
+            key,
+            content_type=content_type,
+            metadata=metadata,
+            attributes=attributes,
+            condition=condition,
+            with_sha256=bool(expected_sha256),
         ) as upload:
-            for piece in _pieces(data):
+            for piece in pieces_of(data):
                 upload.write(piece)
             return upload.commit(expected_md5=expected_md5, expected_sha256=expected_sha256)
 
@@ -220,141 +203,3 @@ class EmbeddedStore:
             after = page.next_after
             if not after:
                 return
-
-    # --- upkeep ---
-
-    def collect_garbage(self) -> int:
-        """Remove blobs that nothing needs, left by processes that were killed; tells how many."""
-        with self._transactions.read() as connection:
-
-            def unknown(blobs: list[str]) -> set[str]:
-                return set(index.unknown_blobs(connection, blobs))
-
-            removed = self._blobs.sweep_dead_sessions(unknown)
-        while True:
-            with self._transactions.read() as connection:
-                blobs = index.pending_garbage(connection, 1000)
-            if not blobs:
-                return removed
-            with explained_errors():
-                self._blobs.remove(blobs)
-            removed += len(blobs)
-            self._write(partial(index.forget_garbage, blobs=blobs))
-
-    def verify(self, *, quarantine: bool = False) -> CheckReport:
-        """Read every object's bytes again; with `quarantine`, damaged files are set aside and read no more."""
-        with explained_errors():
-            return check_store(self._transactions, self._blobs, quarantine=quarantine)
-
-    def close(self) -> None:
-        """Give back connections and files."""
-        if self._swept:
-            try:
-                self._write(lambda c: None)
-            except Unavailable:
-                pass  # The next opening removes what this one could not strike from the list.
-        self._blobs.close()
-        self._transactions.close()
-
-    def _forget_parent(self) -> None:
-        self._swept_lock = threading.Lock()
-        self._swept = []
-        self._transactions.forget_connections()
-        self._blobs.forget_session()
-
-    def _ensure_internal(self, bucket: str) -> None:
-        if _INTERNAL_BUCKET.fullmatch(bucket):
-            self.bucket(bucket)
-
-    def _read(self, bucket: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            with self._transactions.read() as connection:
-                return work(connection)
-        except NotFound as error:
-            if error.code != "no_such_bucket" or not _INTERNAL_BUCKET.fullmatch(bucket):
-                raise
-        self.ensure_bucket(bucket)
-        with self._transactions.read() as connection:
-            return work(connection)
-
-    def _write(self, work: Callable[[sqlite3.Connection], T], folders: Iterable[Path] = ()) -> T:
-        with self._swept_lock:
-            swept, self._swept = self._swept, []
-
-        def all_work(connection: sqlite3.Connection) -> T:
-            # Rides along with a write that is made anyway: striking a removed blob needs no commit of its own.
-            index.forget_garbage(connection, swept)
-            return work(connection)
-
-        try:
-            return self._transactions.write(all_work, folders=folders)
-        except BaseException:
-            with self._swept_lock:
-                self._swept.extend(swept)
-            raise
-
-    def _commit_row(self, row: index.Row, folders: Sequence[Path]) -> None:
-        self._remove(self._write(lambda connection: index.put_object(connection, row), folders))
-
-    def _write_freeing(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write what makes room. On a full disk the index could not even take the note, but for the reserve."""
-        try:
-            return self._write(work)
-        except Unavailable as error:
-            if error.code != "disk_full":
-                raise
-        self._reserve.release()
-        return self._write(work)
-
-    def _remove(self, blobs: Sequence[str]) -> None:
-        if blobs:
-            try:
-                self._blobs.remove(blobs)
-            except OSError:
-                return  # It stays on the list of garbage.
-            with self._swept_lock:
-                self._swept.extend(blobs)
-            self._reserve.refill()
-
-    def _find(self, bucket: str, key: str) -> index.Row:
-        check_key(key)
-        return self._read(bucket, lambda c: index.find_object(c, bucket, key))
-
-    def _open(self, bucket: str, key: str) -> tuple[ObjectInfo, int]:
-        missing = ""
-        while True:
-            row = self._find(bucket, key)
-            path = self._blobs.path(row.blob) if row.blob else Path(_EMPTY_FILE)
-            try:
-                return row.info, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                # Overwritten or removed since the row was read: read it again.
-                if missing == row.blob:
-                    raise Unavailable(
-                        f"The bytes of '{key}' in the bucket '{bucket}' are missing from the disk.",
-                        hint="Ask an administrator to check the store, and upload the object again.",
-                        code="blob_missing",
-                    ) from None
-                missing = row.blob
-            except OSError as error:
-                raise explain_os_error(error) from error
-
-
-def _pieces(data: bytes | BinaryIO | Iterable[bytes]) -> Iterator[bytes | memoryview]:
-    if isinstance(data, bytes | bytearray | memoryview):
-        yield data
-    elif hasattr(data, "read"):
-        while piece := data.read(_CHUNK):
-            yield piece
-    else:
-        yield from data
-
-
-def _checked_metadata(metadata: dict[str, str] | None) -> dict[str, str]:
-    metadata = dict(metadata or {})
-    if sum(len(name) + len(value) for name, value in metadata.items()) > _MAX_METADATA:
-        raise InvalidInput(
-            f"The metadata is longer than {_MAX_METADATA} characters.",
-            hint="Put it into an object of its own.",
-        )
-    return metadata

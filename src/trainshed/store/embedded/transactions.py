@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainshed.model.errors import HostUnfit, TrainshedError, Unavailable
+from trainshed.model.errors import TrainshedError, Unavailable
+from trainshed.store.embedded.schema import upgrade_schema
 
 __all__ = [
-    "SCHEMA_VERSION",
     "UNCERTAIN",
     "Transactions",
     "disk_full",
@@ -26,34 +26,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
 # Codes of errors after which nobody can say whether the transaction was committed.
 UNCERTAIN = ("write_interrupted", "store_failed")
 _BUSY_SECONDS = 60.0
 _MAX_BATCH = 256
-
-_SCHEMA = """
-CREATE TABLE buckets (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE,
-    workspace_id TEXT NOT NULL,
-    created_at REAL NOT NULL
-);
-CREATE TABLE objects (
-    bucket_id INTEGER NOT NULL REFERENCES buckets (id),
-    key BLOB NOT NULL,
-    blob TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    md5 TEXT NOT NULL,
-    sha256 TEXT NOT NULL,
-    content_type TEXT NOT NULL,
-    metadata TEXT NOT NULL,
-    modified_at REAL NOT NULL,
-    PRIMARY KEY (bucket_id, key)
-) WITHOUT ROWID;
-CREATE INDEX objects_blob ON objects (blob) WHERE blob != '';
-CREATE TABLE garbage (blob TEXT PRIMARY KEY) WITHOUT ROWID;
-"""
 
 # Connections that were open at a fork: never used again and never closed in the child, because SQLite
 # forbids both. Keeping a reference keeps Python from closing them.
@@ -98,6 +74,8 @@ class Transactions:
         # FULL: with a write-ahead log, anything less loses acknowledged writes when the power fails.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -2000")
+        # So that a row that replaces another one counts as its removal, too.
+        connection.execute("PRAGMA recursive_triggers = ON")
         return connection
 
     def _prepare(self) -> None:
@@ -107,17 +85,7 @@ class Transactions:
             try:
                 if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                     connection.execute("PRAGMA journal_mode = WAL").fetchone()
-                version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version == 0:
-                    connection.executescript(
-                        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                    )
-                elif version > SCHEMA_VERSION:
-                    raise HostUnfit(
-                        f"The object store at {self.path.parent} was written by a newer version of Trainshed.",
-                        hint="Install that version or a later one.",
-                        code="store_too_new",
-                    )
+                upgrade_schema(connection, str(self.path.parent))
             finally:
                 connection.close()
 

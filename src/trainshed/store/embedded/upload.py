@@ -1,46 +1,73 @@
-"""One object on its way into the embedded store."""
+"""Bytes on their way into the embedded store: an object, or a part of one."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
 from trainshed.model.errors import InvalidInput, TrainshedError
-from trainshed.store.embedded.blobs import BlobWriter
-from trainshed.store.embedded.index import Row
 from trainshed.store.embedded.transactions import UNCERTAIN
-from trainshed.store.object_store import ObjectInfo
 
-__all__ = ["EmbeddedUpload"]
+__all__ = ["Reception", "Sink"]
+
+T = TypeVar("T")
 
 
-class EmbeddedUpload:
+class Sink(Protocol):
+    """Where the bytes go: a blob of their own, or a place in a larger file."""
+
+    @property
+    def id(self) -> str:
+        """The name of the blob; empty when there is none."""
+        ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def md5(self) -> str: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def publish(self) -> list[Path]:
+        """Make the bytes durable; returns the folders to sync before the index row is."""
+        ...
+
+    def settle(self) -> None:
+        """The index row is committed."""
+        ...
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class Reception(Generic[T]):
     """Takes bytes until `commit`; leaving the `with` block without it discards them."""
 
-    def __init__(
-        self,
-        commit_row: Callable[[Row, Sequence[Path]], None],
-        blob: BlobWriter,
-        bucket: str,
-        key: str,
-        content_type: str,
-        metadata: dict[str, str],
-    ) -> None:
-        self._commit_row = commit_row
-        self._blob = blob
-        self._about = (bucket, key, content_type, metadata)
+    def __init__(self, sink: Sink, record: Callable[[Sink, Sequence[Path], dict[str, str]], T]) -> None:
+        self._blob = sink
+        self._record = record
         self._is_over = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes."""
         self._blob.write(data)
 
-    def commit(self, *, expected_md5: str = "", expected_sha256: str = "") -> ObjectInfo:
-        """Make the object visible and durable, in place of the one that had its key."""
+    def commit(
+        self,
+        *,
+        expected_md5: str = "",
+        expected_sha256: str = "",
+        attributes: dict[str, str] | None = None,
+    ) -> T:
+        """Make what was written visible and durable, in place of what was there before."""
         blob = self._blob
-        bucket, key, content_type, metadata = self._about
         self._is_over = True
         try:
             _check_digest("MD5", blob.md5, expected_md5)
@@ -50,9 +77,8 @@ class EmbeddedUpload:
         except BaseException:
             blob.discard()
             raise
-        info = ObjectInfo(bucket, key, blob.size, blob.md5, time.time(), content_type, metadata)
         try:
-            self._commit_row(Row(info, blob.id, blob.sha256), folders)
+            result = self._record(blob, folders, attributes or {})
         except TrainshedError as error:
             # When nobody can say whether the row was committed, the blob must stay: once this process is
             # gone, the sweep asks the index and knows. The same holds for an interrupt, which is not caught.
@@ -60,7 +86,7 @@ class EmbeddedUpload:
                 blob.discard()
             raise
         blob.settle()
-        return info
+        return result
 
     def abort(self) -> None:
         """Discard what was written. Does nothing after `commit`."""
@@ -68,7 +94,7 @@ class EmbeddedUpload:
             self._is_over = True
             self._blob.discard()
 
-    def __enter__(self) -> EmbeddedUpload:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
