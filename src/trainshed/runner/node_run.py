@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -16,6 +17,7 @@ from trainshed.model.attempt import Cause, Ending, RankExit
 from trainshed.model.diagnosis import diagnose_ranks
 from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
 from trainshed.model.home import RunFolder
+from trainshed.runner.broker import Broker
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
@@ -110,7 +112,11 @@ class NodeRun:
         job_metrics.touch()
         if self._site.uid is not None:
             give_to(folders.root, self._site.uid)
-        sandbox = Sandbox(plan_sandbox(self._launch, self._site, self._folder, folders, environment))
+        spec = plan_sandbox(self._launch, self._site, self._folder, folders, environment)
+        broker = Broker(self._folder.path / "broker.sock", self._store, self._launch.workspace_id)
+        if self._site.uid is not None:
+            broker.give_to(self._site.uid)
+        sandbox = Sandbox(dataclasses.replace(spec, mounts=(*spec.mounts, broker.mount)))
         sandbox.prepare()
         self._reporter.describe(sandbox.kind, sandbox.limits_in_force)
         if sandbox.kind == "none":
@@ -137,9 +143,12 @@ class NodeRun:
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)
             sandbox.start(processes)
+            # Only now: threads must not be there when the job is started.
+            broker.start(sandbox.bindings)
             return self._watch(sandbox, tail)
         finally:
             sandbox.close()
+            broker.close()
             tail.read(final=True)
             tail.close()
 

@@ -36,10 +36,16 @@ def safe_parts(path: str) -> list[str] | None:
 
 
 class FolderTree:
-    """A folder held open: every step below it is taken by descriptor and never through a link."""
+    """A folder held open: every step below it is taken by descriptor and never through a link.
+
+    What root makes in a folder of another user's (a job's, say) belongs to that user too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        facts = os.fstat(self._root)
+        is_foreign = os.geteuid() == 0 and facts.st_uid != 0
+        self._owner = (facts.st_uid, facts.st_gid) if is_foreign else None
 
     def __enter__(self) -> FolderTree:
         return self
@@ -61,7 +67,7 @@ class FolderTree:
             prefix = folders.pop()
             try:
                 parts = prefix.rstrip("/").split("/") if prefix else []
-                with self._folder(parts) as here, os.scandir(here) as entries:
+                with self.open_folder(parts) as here, os.scandir(here) as entries:
                     names = [(entry.name, _kind(entry)) for entry in entries]
             except OSError as error:
                 skip(_shown(prefix), f"the folder cannot be read: {error.strerror}")
@@ -83,7 +89,7 @@ class FolderTree:
         """A regular file, open for reading."""
         *above, name = path.split("/")
         try:
-            with self._folder(above) as here:
+            with self.open_folder(above) as here:
                 file = os.open(name, _FILE, dir_fd=here)
         except FileNotFoundError:
             raise FileGone("it vanished during the transfer") from None
@@ -100,19 +106,21 @@ class FolderTree:
 
     def make_folder(self, parts: Sequence[str]) -> None:
         """A folder and all above it."""
-        with self._folder(parts, make=True):
+        with self.open_folder(parts, make=True):
             pass
 
     @contextmanager
     def new_file(self, parts: Sequence[str], *, is_executable: bool = False) -> Iterator[int]:
         """A file to write, which takes its name when it is whole."""
         *above, name = parts
-        with self._folder(above, make=True) as here:
+        with self.open_folder(above, make=True) as here:
             part = f".trainshed-{os.urandom(8).hex()}.part"
             file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=here)
             try:
                 try:
                     yield file
+                    if self._owner:
+                        os.fchown(file, *self._owner)
                     os.fchmod(file, 0o755 if is_executable else 0o644)
                 finally:
                     os.close(file)
@@ -125,13 +133,16 @@ class FolderTree:
                 raise
 
     @contextmanager
-    def _folder(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+    def open_folder(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+        """A folder below the root, open; with `make` it and all above it are made if they are missing."""
         here = os.dup(self._root)
         try:
             for part in parts:
+                is_new = False
                 if make:
                     try:
                         os.mkdir(part, 0o755, dir_fd=here)
+                        is_new = True
                     except FileExistsError:
                         pass
                 try:
@@ -142,6 +153,8 @@ class FolderTree:
                     raise
                 os.close(here)
                 here = below
+                if is_new and self._owner:
+                    os.fchown(here, *self._owner)
             yield here
         finally:
             os.close(here)

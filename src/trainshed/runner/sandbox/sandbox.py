@@ -28,7 +28,7 @@ from trainshed.runner.sandbox.spec import (
     SandboxSpec,
     Usage,
 )
-from trainshed.runner.sandbox.stage import Stage, owner_of
+from trainshed.runner.sandbox.stage import Binding, Stage, owner_of
 
 __all__ = ["Event", "Sandbox"]
 
@@ -46,9 +46,10 @@ class Sandbox:
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
         self.kind = "bubblewrap"
-        # How each rank ended, and whether the whole sandbox has.
+        # How each rank ended, whether the whole sandbox has, and what the job sees where (once prepared).
         self.exits: dict[int, RankExit] = {}
         self.ended = False
+        self.bindings: list[Binding] = []
         self._program = ""
         self._stage: Stage | None = None
         self._keeper = LimitKeeper(spec.limits)
@@ -89,7 +90,7 @@ class Sandbox:
             files = bubblewrap.render_identity_files(self.spec)
             stage = Stage(self.spec)
             stage.build(program, bubblewrap.list_etc(self.spec), files, self._list_platform_mounts())
-            self._stage = stage
+            self._stage, self.bindings = stage, stage.bindings
         self._keeper.apply()
 
     def _list_platform_mounts(self) -> list[Mount]:
@@ -299,11 +300,13 @@ class Sandbox:
             self.exits[rank] = RankExit(rank, 128 + 9, signal.SIGKILL.value, time.time(), self._end_asked)
             events.append(self.exits[rank])
         self._keeper.end()
+        if not lost or self._end_asked:
+            return [*events, SandboxEnded()]
         said = self._read_errors()
-        message = ""
-        if lost and not self._end_asked:
-            message = f"The sandbox's first process ended early{f': {said}' if said else ''}."
-        return [*events, SandboxEnded(message)]
+        return [
+            *events,
+            SandboxEnded(f"The sandbox's first process ended early{f': {said}' if said else ''}."),
+        ]
 
     def wait(self, timeout: float | None = None) -> list[Event]:
         """Wait until something happens, at most `timeout` seconds; returns it, like `poll`."""
