@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -19,8 +19,11 @@ __all__ = [
     "Part",
     "PartListing",
     "PartUpload",
+    "Removal",
     "Upload",
     "UploadListing",
+    "Version",
+    "VersionListing",
 ]
 
 # The content type of a folder's marker.
@@ -34,6 +37,8 @@ class Bucket:
     name: str
     workspace_id: str
     created_at: float
+    # `Enabled` keeps what is overwritten or removed, `Suspended` only what was kept before; empty: never had any.
+    versioning: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,36 @@ class UploadListing:
     # Key (or folder) and upload to continue after; both empty when this was the last page.
     next_after_key: str = ""
     next_after_upload: str = ""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What removing an object did."""
+
+    existed: bool
+    # The version that is gone, or that of the marker that hides the object from now on.
+    version_id: str = ""
+    is_delete_marker: bool = False
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of an object, or a marker that says it was removed."""
+
+    info: ObjectInfo
+    is_latest: bool
+    is_delete_marker: bool = False
+
+
+@dataclass(frozen=True)
+class VersionListing:
+    """One page of versions, by key and then from the newest to the oldest."""
+
+    versions: tuple[Version, ...]
+    folders: tuple[str, ...] = ()
+    # Key (or folder) and version to continue after; the key is empty when this was the last page.
+    next_after_key: str = ""
+    next_after_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,13 +272,15 @@ class ObjectStore(Protocol):
         """Begin an object whose bytes arrive piece by piece."""
         ...
 
-    def info(self, bucket: str, key: str) -> ObjectInfo: ...
+    def info(self, bucket: str, key: str, version_id: str = "") -> ObjectInfo:
+        """What is known of an object, or of one version of it (`null`: the one from before versions were kept)."""
+        ...
 
     def open(
         self, bucket: str, key: str, start: int = 0, length: int | None = None
     ) -> AbstractContextManager[BinaryIO]: ...
 
-    def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
+    def open_object(self, bucket: str, key: str, version_id: str = "") -> tuple[ObjectInfo, BinaryIO]:
         """An object and its bytes, both of the same moment. The caller closes the file."""
         ...
 
@@ -259,10 +296,24 @@ class ObjectStore(Protocol):
 
     def delete(self, bucket: str, key: str) -> bool: ...
 
+    def remove(self, bucket: str, key: str, version_id: str = "") -> Removal:
+        """Remove an object (where versions are kept: hide it behind a marker), or one version for good."""
+        ...
+
     def delete_prefix(self, bucket: str, prefix: str) -> int: ...
 
-    def copy(self, bucket: str, key: str, to_bucket: str, to_key: str) -> ObjectInfo:
-        """Copy one object, replacing the one that had the new key."""
+    def copy(
+        self,
+        bucket: str,
+        key: str,
+        to_bucket: str,
+        to_key: str,
+        *,
+        content_type: str | None = None,
+        metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Copy one object, replacing the one that had the new key. What is given replaces what it had."""
         ...
 
     def copy_prefix(self, bucket: str, prefix: str, to_bucket: str, to_prefix: str) -> int:

@@ -185,6 +185,16 @@ def test_a_copy_shares_the_blob_until_both_are_gone(store: EmbeddedStore) -> Non
     assert read(store, "same") == b"self"
 
 
+def test_a_copy_may_be_told_other_things_about_itself(store: EmbeddedStore) -> None:
+    store.put("data", "a", b"bytes", content_type="text/plain", metadata={"x": "1"}, attributes={"y": "2"})
+    info = store.copy("data", "a", "data", "b", metadata={"z": "3"})
+    assert (info.content_type, info.metadata, info.attributes) == ("text/plain", {"z": "3"}, {"y": "2"})
+    info = store.copy("data", "a", "data", "a", content_type="x/y", attributes={})
+    assert store.info("data", "a") == info and (info.metadata, info.attributes) == ({"x": "1"}, {})
+    with store.open("data", "a") as file:
+        assert file.read() == b"bytes"
+
+
 def test_a_prefix_may_be_copied_into_itself(store: EmbeddedStore) -> None:
     for key in ("a/1", "a/2", "a/b/1", "ab"):
         store.put("data", key, key.encode())

@@ -7,18 +7,20 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
+from trainshed.store.embedded import versions
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
-from trainshed.store.object_store import Condition, Listing, ObjectInfo
+from trainshed.store.object_store import Condition, Listing, ObjectInfo, Removal
 
 __all__ = [
     "APPENDABLE",
+    "COLUMNS",
     "Row",
     "check_condition",
-    "copy_object",
     "copy_prefix",
     "delete_object",
     "delete_page",
@@ -26,13 +28,15 @@ __all__ = [
     "folder_of",
     "format_mapping",
     "list_page",
+    "no_such_key",
     "parse_mapping",
     "put_object",
     "put_pieces",
+    "read_row",
     "successor",
 ]
 
-_COLUMNS = "key, blob, size, md5, sha256, content_type, metadata, modified_at, kind, version_id, attributes"
+COLUMNS = "key, blob, size, md5, sha256, content_type, metadata, modified_at, kind, version_id, attributes"
 APPENDABLE = "appendable"
 _MAX_KEY_BYTES = 1024
 
@@ -46,7 +50,7 @@ class Row:
     sha256: str = ""
 
 
-def _row(bucket: str, values: tuple[Any, ...]) -> Row:
+def read_row(bucket: str, values: tuple[Any, ...]) -> Row:
     key, blob, size, md5, sha256, content_type, metadata, modified_at, kind, version_id, attributes = values
     info = ObjectInfo(
         bucket=bucket,
@@ -82,19 +86,28 @@ def successor(prefix: bytes) -> bytes:
 # --- objects ---
 
 
-def find_object(connection: sqlite3.Connection, bucket: str, key: str) -> Row:
-    """An object's row."""
+def find_object(connection: sqlite3.Connection, bucket: str, key: str, version_id: str = "") -> Row:
+    """An object's row, or that of one of its versions."""
     number, _ = find_bucket(connection, bucket)
     found = connection.execute(
-        f"SELECT {_COLUMNS} FROM objects WHERE bucket_id = ? AND key = ?", (number, key.encode())
+        f"SELECT {COLUMNS} FROM objects WHERE bucket_id = ? AND key = ?", (number, key.encode())
     ).fetchone()
-    if found is None:
-        raise NotFound(
-            f"There is no object '{key}' in the bucket '{bucket}'.",
-            hint=f"See what is there: trainshed obs ls obs://{bucket}/",
-            code="no_such_key",
-        )
-    return _row(bucket, found)
+    row = read_row(bucket, found) if found else None
+    if version_id and (row is None or row.info.version_id != versions.stored_id(version_id)):
+        older = versions.find_version(connection, number, key.encode(), version_id)
+        return read_row(bucket, older)
+    if row is None:
+        raise no_such_key(bucket, key)
+    return row
+
+
+def no_such_key(bucket: str, key: str) -> NotFound:
+    """The error for a key that nothing has."""
+    return NotFound(
+        f"There is no object '{key}' in the bucket '{bucket}'.",
+        hint=f"See what is there: trainshed obs ls obs://{bucket}/",
+        code="no_such_key",
+    )
 
 
 def put_object(
@@ -102,15 +115,19 @@ def put_object(
 ) -> tuple[ObjectInfo, list[str]]:
     """Write an object's row in place of the one before; also returns the blobs that nothing needs any more."""
     info = row.info
-    number, _ = find_bucket(connection, info.bucket)
+    number, bucket = find_bucket(connection, info.bucket)
     key = info.key.encode()
     old = connection.execute(
         "SELECT blob, md5 FROM objects WHERE bucket_id = ? AND key = ?", (number, key)
     ).fetchone()
     if condition is not None:
         check_condition(info.key, condition, old[1] if old else None)
+    gone = [old[0]] if old else []
+    if bucket.versioning:
+        gone = versions.make_way(connection, number, key, bucket.versioning)
+        info = replace(info, version_id=versions.new_id(bucket.versioning))
     connection.execute(
-        f"INSERT OR REPLACE INTO objects (bucket_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT OR REPLACE INTO objects (bucket_id, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             number,
             key,
@@ -126,7 +143,7 @@ def put_object(
             format_mapping(info.attributes),
         ),
     )
-    return info, release(connection, [old[0]] if old else [])
+    return info, release(connection, gone)
 
 
 def put_pieces(connection: sqlite3.Connection, blob: str, pieces: Sequence[tuple[int, str]]) -> None:
@@ -152,20 +169,25 @@ def check_condition(key: str, condition: Condition, etag: str | None) -> None:
         )
 
 
-def delete_object(connection: sqlite3.Connection, bucket: str, key: str) -> tuple[bool, list[str]]:
-    """Remove an object's row: whether there was one, and the blobs that nothing needs any more."""
-    number, _ = find_bucket(connection, bucket)
-    gone = connection.execute(
+def delete_object(
+    connection: sqlite3.Connection, bucket: str, key: str, now: float
+) -> tuple[Removal, list[str]]:
+    """Remove an object's row or hide it behind a marker; also returns the blobs that nothing needs any more."""
+    number, about = find_bucket(connection, bucket)
+    if about.versioning:
+        removal, gone = versions.hide(connection, number, key.encode(), about.versioning, now)
+        return removal, release(connection, gone)
+    rows = connection.execute(
         "DELETE FROM objects WHERE bucket_id = ? AND key = ? RETURNING blob", (number, key.encode())
     ).fetchall()
-    return bool(gone), release(connection, [row[0] for row in gone])
+    return Removal(bool(rows)), release(connection, [row[0] for row in rows])
 
 
 def delete_page(
-    connection: sqlite3.Connection, bucket: str, prefix: str, limit: int
+    connection: sqlite3.Connection, bucket: str, prefix: str, limit: int, now: float
 ) -> tuple[int, list[str]]:
     """Remove the first objects below a prefix: how many, and the blobs that nothing needs any more."""
-    number, _ = find_bucket(connection, bucket)
+    number, about = find_bucket(connection, bucket)
     low = prefix.encode()
     keys = connection.execute(
         "SELECT key, blob FROM objects WHERE bucket_id = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
@@ -173,22 +195,15 @@ def delete_page(
     ).fetchall()
     if not keys:
         return 0, []
+    if about.versioning:
+        gone = [
+            blob for key, _ in keys for blob in versions.hide(connection, number, key, about.versioning, now)[1]
+        ]
+        return len(keys), release(connection, gone)
     connection.execute(
         "DELETE FROM objects WHERE bucket_id = ? AND key >= ? AND key <= ?", (number, keys[0][0], keys[-1][0])
     )
     return len(keys), release(connection, [row[1] for row in keys])
-
-
-def copy_object(
-    connection: sqlite3.Connection, bucket: str, key: str, to_bucket: str, to_key: str, now: float
-) -> tuple[ObjectInfo, list[str]]:
-    """Give an object's blob to a second key."""
-    row = find_object(connection, bucket, key)
-    # Only one row may go on writing to a blob: a copy is an object like any other.
-    info = replace(
-        row.info, bucket=to_bucket, key=to_key, modified_at=now, is_appendable=False, version_id=""
-    )
-    return put_object(connection, Row(info, row.blob, row.sha256))
 
 
 def copy_prefix(
@@ -196,7 +211,7 @@ def copy_prefix(
 ) -> tuple[int, list[str]]:
     """Give the blobs of all objects below a prefix to keys below another one."""
     number, _ = find_bucket(connection, bucket)
-    target, _ = find_bucket(connection, to_bucket)
+    target, about = find_bucket(connection, to_bucket)
     low, to_low = prefix.encode(), to_prefix.encode()
     source = {
         "source": number,
@@ -222,13 +237,21 @@ def copy_prefix(
             hint="Choose another target prefix.",
             code="invalid_key",
         )
+    if about.versioning:
+        rows = connection.execute(f"SELECT {COLUMNS} FROM objects WHERE {within}", source).fetchall()
+        free = []
+        for row in (read_row(to_bucket, values) for values in rows):
+            to_key = to_prefix + row.info.key[len(prefix) :]
+            info = replace(row.info, key=to_key, modified_at=now, is_appendable=False)
+            free += put_object(connection, replace(row, info=info))[1]
+        return len(rows), free
     replaced = connection.execute(
         "SELECT DISTINCT blob FROM objects WHERE bucket_id = :target"
         f" AND key IN (SELECT {new_key} FROM objects WHERE {within})",
         source,
     ).fetchall()
     copied = connection.execute(
-        f"INSERT OR REPLACE INTO objects (bucket_id, {_COLUMNS})"
+        f"INSERT OR REPLACE INTO objects (bucket_id, {COLUMNS})"
         f" SELECT :target, {new_key}, blob, size, md5, sha256, content_type, metadata, :now, '', '', attributes"
         f" FROM objects WHERE {within}",
         source,
@@ -256,7 +279,7 @@ def list_page(
     last = b""
     while start < high:
         rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM objects WHERE bucket_id = ? AND key >= ? AND key < ? ORDER BY key",
+            f"SELECT {COLUMNS} FROM objects WHERE bucket_id = ? AND key >= ? AND key < ? ORDER BY key",
             (number, start, high),
         )
         start = high
@@ -270,7 +293,7 @@ def list_page(
                     folders.append(folder.decode())
                     last, start = folder, successor(folder)
                     break
-                objects.append(_row(bucket, values).info)
+                objects.append(read_row(bucket, values).info)
                 last = values[0]
     return Listing(tuple(objects), tuple(folders))
 

@@ -120,11 +120,25 @@ class EmbeddedStore(MultipartOperations):
         """Make a folder: an empty object whose key ends in `/`."""
         return self.put(bucket, key.rstrip("/") + "/", b"", content_type=FOLDER_TYPE)
 
-    def copy(self, bucket: str, key: str, to_bucket: str, to_key: str) -> ObjectInfo:
+    def copy(
+        self,
+        bucket: str,
+        key: str,
+        to_bucket: str,
+        to_key: str,
+        *,
+        content_type: str | None = None,
+        metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+    ) -> ObjectInfo:
         """Copy one object, replacing the one that had the new key. No bytes move."""
         check_key(to_key)
         self._ensure_internal(to_bucket)
-        info, free = self._write(lambda c: index.copy_object(c, bucket, key, to_bucket, to_key, time.time()))
+        given = {"content_type": content_type, "metadata": metadata, "attributes": attributes}
+        changes = {name: value for name, value in given.items() if value is not None}
+        info, free = self._write(
+            lambda c: index.copy_object(c, bucket, key, to_bucket, to_key, time.time(), changes)
+        )
         self._remove(free)
         return info
 
