@@ -126,6 +126,11 @@ class Home:
         return self.path / "environments"
 
     @property
+    def input_cache(self) -> Path:
+        """Trees of inputs that were staged, one folder per digest."""
+        return self.path / "cache" / "inputs"
+
+    @property
     def run(self) -> Path:
         """Locks, sockets and process ids of the running platform."""
         return self.path / "run"

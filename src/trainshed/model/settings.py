@@ -42,6 +42,12 @@ class Settings:
     keep_run_folders_hours: int = _setting(
         24, "Hours after which an ended attempt's working folders are removed."
     )
+    input_cache_hours: int = _setting(
+        24, "Hours that an input stays ready for the next job after its last use."
+    )
+    input_cache_gb: int = _setting(
+        200, "Disk space for inputs kept ready; on the store's own disk they take next to none."
+    )
     install_uid: int = _setting(199999, "Started as root, packages are installed as this user id.")
     requirements_may_name_index: bool = _setting(
         False, "Whether a job's requirement file may name a package index of its own (--index-url)."

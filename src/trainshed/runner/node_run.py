@@ -89,7 +89,9 @@ class NodeRun:
         self._reporter.enter("staging")
         for item in self._launch.inputs:
             require_own_bucket(self._store, item.bucket, self._launch.workspace_id)
-        self._folders = stage(self._launch, self._store, self._folder.root, self._log.say)
+        self._folders = stage(
+            self._launch, self._store, self._site, self._folder.root, self._log.say, self._check_stop
+        )
         self._check_stop()
         environment = self._install()
         self._check_stop()
@@ -230,6 +232,8 @@ class NodeRun:
                 if fault is not None:
                     left_behind.append(f"outputs: {fault}")
                     ending = _with_output_fault(ending, fault)
+            if self._folders is not None:
+                self._folders.close()
             self._log.say(_farewell(ending))
             fault = upload_logs(self._launch, self._archive, self._folder, self._note)
             if fault is not None:

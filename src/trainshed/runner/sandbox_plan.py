@@ -23,22 +23,25 @@ def plan_sandbox(
 ) -> SandboxSpec:
     """The sandbox of one node, from its launch plan and from what lies on the machine."""
     mounts = [
-        Mount(folders.code, launch.code_path, writable=True),
         Mount(folders.run, "/job/run", writable=True),
         Mount(shims_folder(), SHIMS_PATH, writable=False),
     ]
-    mounts += [Mount(folders.input(item.name), item.path, writable=True) for item in launch.inputs]
+    overlays = [
+        _lay_over(environment.path_on_host, folder.path / "environment-layer", environment.target, site)
+    ]
+    staged = [(folders.code, launch.code_path)]
+    staged += [(folders.input(item.name), item.path) for item in launch.inputs]
+    for number, (source, target) in enumerate(staged):
+        tree = folders.trees.get(source)
+        if tree is None:
+            mounts.append(Mount(source, target, writable=True))
+        else:
+            overlays.append(_lay_over(tree.folder, folder.path / "input-layers" / str(number), target, site))
     mounts += [Mount(folders.output(item.name), item.path, writable=True) for item in launch.outputs]
-    layer = folder.path / "environment-layer"
-    upper, work = layer / "upper", layer / "work"
-    for path in (upper, work):
-        path.mkdir(parents=True, exist_ok=True)
-        if site.uid is not None:
-            os.chown(path, site.uid, site.uid)
     return SandboxSpec(
         run_root=folder.root,
         mounts=tuple(mounts),
-        overlays=(OverlayMount(environment.path_on_host, upper, work, environment.target),),
+        overlays=tuple(overlays),
         files=launch.files,
         hostname=f"{launch.job_name[:50]}-{launch.node_index}".lower().replace("_", "-").strip("-"),
         network=launch.network,
@@ -49,3 +52,13 @@ def plan_sandbox(
         interpreter_prefix=environment.interpreter_prefix or Path(sys.base_prefix),
         allow_unsandboxed=site.allow_unsandboxed,
     )
+
+
+def _lay_over(lower: Path, layer: Path, target: str, site: Site) -> OverlayMount:
+    """A view of a shared folder whose changes go to a layer of the job's own."""
+    upper, work = layer / "upper", layer / "work"
+    for path in (upper, work):
+        path.mkdir(parents=True, exist_ok=True)
+        if site.uid is not None:
+            os.chown(path, site.uid, site.uid)
+    return OverlayMount(lower, upper, work, target)

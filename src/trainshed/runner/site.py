@@ -34,6 +34,8 @@ class Site:
     install_uid: int = 199999
     allow_unsandboxed: bool = False
     log_segment_bytes: int = 16 * 1024 * 1024
+    # Where trees of inputs are kept for the next job, or empty where every job gets copies.
+    input_cache: str = ""
 
 
 def read_site(folder: RunFolder) -> Site:

@@ -1,22 +1,40 @@
-"""Brings a job's code and inputs from the store into the run folder."""
+"""Brings a job's code and inputs from the store to where the job will see them."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainshed.model.errors import NotFound
+from trainshed.model.errors import HostUnfit, NotFound
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.sandbox.stage import give_tree
+from trainshed.runner.site import Site
 from trainshed.store.object_store import ObjectStore
+from trainshed.store.staged_tree import StagedTree, TreeCache, TreeFacts, measure
 from trainshed.store.transfer import download_tree
 
-__all__ = ["StagedFolders", "give_to", "stage"]
+__all__ = ["StagedFolders", "StagingWatch", "give_to", "stage"]
+
+# What is so small is copied: a view of a shared tree would cost more than it saves.
+_FEW_FILES, _FEW_BYTES = 16, 4 << 20
+# Room on the disk that a copy of inputs leaves to everything else.
+_SPARE_BYTES = 256 << 20
+_SAY_EVERY = 5.0
+_LOOK_EVERY = 0.5
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StagedFolders:
-    """The folders of the run folder that become visible inside the sandbox."""
+    """The folders of the run folder that become visible inside the sandbox.
+
+    What has a tree is seen as a view of that tree instead: the tree is not changed, and changes go to a layer
+    of the job's own.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -24,6 +42,8 @@ class StagedFolders:
         self.inputs = root / "inputs"
         self.outputs = root / "outputs"
         self.run = root / "run"
+        # By the folder in whose place the tree is seen.
+        self.trees: dict[Path, StagedTree] = {}
 
     def input(self, name: str) -> Path:
         """The folder of one input."""
@@ -33,29 +53,162 @@ class StagedFolders:
         """The folder of one output."""
         return self.outputs / name
 
+    def close(self) -> None:
+        """The job has ended: the trees may be removed."""
+        for tree in self.trees.values():
+            tree.close()
+        self.trees.clear()
 
-def stage(launch: NodeLaunch, store: ObjectStore, root: Path, say: Callable[[str], None]) -> StagedFolders:
-    """Copy code and inputs; a job owns its copies and may change them."""
+
+class StagingWatch:
+    """Says every few seconds how far the staging of one folder is, and ends it when the job is stopped."""
+
+    def __init__(
+        self,
+        name: str,
+        facts: TreeFacts,
+        say: Callable[[str], None],
+        check_stop: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._facts = facts
+        self._say = say
+        self._check_stop = check_stop
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._began = clock()
+        self._next_word = self._began + _SAY_EVERY
+        self._next_look = self._began + _LOOK_EVERY
+
+    def __call__(self, files: int, size: int) -> None:
+        """So many files and bytes are done. Raises what `check_stop` raises."""
+        now = self._clock()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_EVERY
+        self._check_stop()
+        with self._lock:
+            if now < self._next_word:
+                return
+            self._next_word = now + _SAY_EVERY
+        self._say(self._describe(files, size, now - self._began))
+
+    def _describe(self, files: int, size: int, seconds: float) -> str:
+        total = self._facts
+        if not files and not size:
+            return f"{self._name}: waiting for another job of this machine that stages the same"
+        share = max(size / total.bytes if total.bytes else 0.0, files / total.files if total.files else 0.0)
+        left = f", about {seconds / share - seconds:.0f} s left" if 0.01 < share <= 1 else ""
+        return f"{self._name}: {files} of {total.files} files, {size / 1e6:.0f} of {total.bytes / 1e6:.0f} MB{left}"
+
+
+def stage(
+    launch: NodeLaunch,
+    store: ObjectStore,
+    site: Site,
+    root: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None] = lambda: None,
+) -> StagedFolders:
+    """Make code and inputs ready; a job may change what it sees of them, and nothing else changes.
+
+    Whatever `check_stop` raises ends the staging.
+    """
     folders = StagedFolders(root)
     for path in (root, folders.code, folders.inputs, folders.outputs, folders.run):
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
-    if launch.code_prefix:
-        download_tree(store, launch.code_bucket, launch.code_prefix, folders.code)
-    for item in launch.inputs:
-        target = folders.input(item.name)
-        target.mkdir(exist_ok=True)
-        try:
-            summary = download_tree(store, item.bucket, item.key, target)
-        except NotFound as fault:
-            raise NotFound(
-                f"The input '{item.name}' (obs://{item.bucket}/{item.key}) is not there any more.",
-                hint="Upload it again and rerun the job.",
-                code="input",
-            ) from fault
-        say(f"input {item.name}: {summary.files} files, {summary.bytes / 1e6:.1f} MB")
+    stager = _Stager(store, site, folders, say, check_stop)
+    try:
+        if launch.code_prefix:
+            stager.bring("code", launch.code_bucket, launch.code_prefix, folders.code)
+        for item in launch.inputs:
+            try:
+                stager.bring(f"input {item.name}", item.bucket, item.key, folders.input(item.name))
+            except NotFound as fault:
+                raise NotFound(
+                    f"The input '{item.name}' (obs://{item.bucket}/{item.key}) is not there any more.",
+                    hint="Upload it again and rerun the job.",
+                    code="input",
+                ) from fault
+    except BaseException:
+        folders.close()
+        raise
     for output in launch.outputs:
         folders.output(output.name).mkdir(exist_ok=True)
     return folders
+
+
+class _Stager:
+    """Brings one folder after the other, each by the way that suits it."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        site: Site,
+        folders: StagedFolders,
+        say: Callable[[str], None],
+        check_stop: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._folders = folders
+        self._say = say
+        self._check_stop = check_stop
+        # Without a wall around the job nothing that is shared may come near it.
+        self._cache = Path(site.input_cache) if site.input_cache and not site.allow_unsandboxed else None
+
+    def bring(self, name: str, bucket: str, key: str, target: Path) -> None:
+        """Make a folder or object of the store ready in the place of `target`."""
+        self._check_stop()
+        began = time.monotonic()
+        target.mkdir(exist_ok=True)
+        facts = measure(self._store, bucket, key)
+        watch = StagingWatch(name, facts, self._say, self._check_stop)
+        is_small = facts.files <= _FEW_FILES and facts.bytes <= _FEW_BYTES
+        tree = None if is_small or self._cache is None else self._take_tree(self._cache, facts, watch)
+        if tree is not None:
+            self._folders.trees[target] = tree
+            facts, skipped = tree.facts, tree.facts.skipped
+            how = (
+                f"staged in {time.monotonic() - began:.1f} s" if tree.was_built else "already on this machine"
+            )
+        else:
+            self._make_room(facts.bytes)
+            summary = download_tree(self._store, bucket, key, target, on_progress=watch)
+            facts = TreeFacts("", bucket, key, summary.files, summary.bytes)
+            skipped, how = summary.skipped_count, f"copied in {time.monotonic() - began:.1f} s"
+        if name != "code":
+            self._say(f"{name}: {facts.files} files, {facts.bytes / 1e6:.1f} MB, {how}")
+        if skipped:
+            self._say(f"{name}: {skipped} objects were left out: their keys cannot be names of files")
+
+    def _take_tree(self, cache: Path, facts: TreeFacts, watch: StagingWatch) -> StagedTree | None:
+        """The tree of a folder, or None where there can be none and it must be copied."""
+        try:
+            return TreeCache(cache).obtain(self._store, facts.bucket, facts.key, on_progress=watch)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
+            self._say(f"the input cache cannot be used ({error.strerror}): copying")
+            return None
+
+    def _make_room(self, size: int) -> None:
+        """Refuse at once what cannot fit, rather than after an hour of copying."""
+        if not size or _free_bytes(self._folders.root) > size + _SPARE_BYTES:
+            return
+        if self._cache is not None:
+            TreeCache(self._cache).sweep(unused_for=0, largest=0)
+        free = _free_bytes(self._folders.root)
+        if free <= size + _SPARE_BYTES:
+            raise HostUnfit(
+                f"The node's disk has {free / 1e9:.1f} GB free, and this job's data needs {size / 1e9:.1f} GB.",
+                hint="Free some room (`trainshed status` shows it), then rerun the job.",
+                code="disk_full",
+            )
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
 
 
 def give_to(path: Path, uid: int) -> None:

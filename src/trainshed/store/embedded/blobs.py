@@ -37,12 +37,22 @@ class BlobFile:
         self.id, self._source, self._file = self._blobs.create()
         return self._file
 
-    def adopt(self, path: Path, size: int) -> None:
-        """Take a file that lies elsewhere in the store, and that nobody writes to any more."""
+    def adopt(self, path: Path, size: int | None) -> None:
+        """Take a file that lies elsewhere in the store, and that nobody else writes to; cut it to size."""
         self.id, self._source = self._blobs.adopt(path)
         self._file = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
-        if os.fstat(self._file).st_size != size:
+        if size is not None and os.fstat(self._file).st_size != size:
             os.truncate(self._source, size)
+
+    def reopen(self, position: int) -> int:
+        """Open an adopted file for writing from a position on; returns its descriptor."""
+        os.fchmod(self._file, 0o600)
+        os.close(self._file)
+        self._file = os.open(self._source, os.O_WRONLY | os.O_CLOEXEC)
+        # What an append that was killed left behind the end.
+        os.ftruncate(self._file, position)
+        os.lseek(self._file, position, os.SEEK_SET)
+        return self._file
 
     def publish(self) -> list[Path]:
         """Give the file its place among the blobs; returns the folders to sync before the index row is."""
@@ -171,15 +181,18 @@ class Blobs:
             _unlink(self.path(blob))
 
     def settled(self) -> Iterator[str]:
-        """All blobs that nobody is about to commit: they have lost their incoming name."""
+        """All blobs that nobody is about to commit: they have lost their incoming name, whatever else links them."""
         for folder in self._blobs.iterdir():
             with os.scandir(folder) as entries:
                 for entry in entries:
                     try:
-                        if entry.stat().st_nlink == 1:
+                        if entry.stat().st_nlink == 1 or not self._is_incoming(entry.name):
                             yield entry.name
                     except FileNotFoundError:
                         continue
+
+    def _is_incoming(self, blob: str) -> bool:
+        return any((session / blob).exists() for session in self._incoming.iterdir())
 
     def quarantine(self, blob: str) -> Path:
         """Set a damaged blob aside, where nobody reads it."""
