@@ -177,6 +177,8 @@ def test_control_c_leaves_the_job_alone(run: Run, platform: Any, code: Path) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")},
+        # Where the tests themselves run in the background, an interrupt would be ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None and process.stderr is not None
     with process:

@@ -49,6 +49,12 @@ def test_an_attempt_that_never_launched_is_tried_again_for_free_but_not_forever(
     assert decide_step(last, [ended(LOST, launched=False)]).phase is Phase.FAILED
 
 
+def test_a_fault_of_the_machine_that_stays_is_not_tried_again_for_free() -> None:
+    full = Ending("failed", "node", "disk_full", "full")
+    assert decide_step(JOB, [ended(full, launched=False)]).phase is Phase.FAILED
+    assert decide_step(replace(JOB, restarts=1), [ended(full, launched=False)]).counted
+
+
 def test_a_lost_runner_is_salvaged_before_anything_is_decided() -> None:
     assert decide_step(JOB, [NodeFacts("lost", report())]).kind == "salvage"
     assert decide_step(replace(JOB, stop_requested=True), [NodeFacts("lost")]).kind == "salvage"

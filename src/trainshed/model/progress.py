@@ -13,6 +13,8 @@ __all__ = ["AttemptFacts", "NodeFacts", "Step", "decide_step"]
 
 # How often an attempt may die before the user's first process started without this counting as a restart.
 FREE_STARTS = 3
+# Only a runner that vanished is worth that: a full disk or a missing program is the same a moment later.
+_VANISHED = ("runner_lost", "ended_from_outside")
 
 _STAGE_DETAILS = {
     "starting": Detail.STARTING,
@@ -112,9 +114,9 @@ def _decide_end(job: AttemptFacts, reports: list[NodeReport]) -> Step:
         if job.stop_requested:
             return Step("finish", phase=Phase.TERMINATED, ending=_stopped(job))
         launched = any(report.launched for report in reports)
-        if not launched and job.starts_without_launch < FREE_STARTS:
+        if not launched and ending.code in _VANISHED and job.starts_without_launch < FREE_STARTS:
             return Step("restart", Detail.RESTARTING, ending=ending, counted=False)
-        if launched and job.attempt - 1 - job.starts_without_launch < job.restarts:
+        if job.attempt - 1 - job.starts_without_launch < job.restarts:
             return Step("restart", Detail.RESTARTING, ending=ending)
     return Step("finish", phase=Phase.FAILED, ending=ending)
 

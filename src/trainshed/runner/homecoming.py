@@ -22,6 +22,7 @@ __all__ = ["export_logs", "log_streams", "upload_logs", "upload_metrics", "uploa
 
 # Waits between tries: a store that is busy or restarting is back long before the last one.
 _TRIES = (0.5, 2.0, 5.0, 15.0, 30.0)
+_LONGEST_WAIT_FOR_ROOM = 2.0
 
 
 def upload_outputs(
@@ -108,7 +109,8 @@ def _again(action: Callable[[], T], say: Callable[[str], None]) -> T:
         try:
             return action()
         except TrainshedError as fault:
-            if fault.status < 500 and fault.code != "too_large":
+            if fault.status < 500 or (fault.code == "disk_full" and wait > _LONGEST_WAIT_FOR_ROOM):
+                # A full disk does not empty itself while somebody waits for the job's end.
                 raise
             say(f"the store did not take it ({fault.message}); trying again in {wait:g} s")
             time.sleep(wait)

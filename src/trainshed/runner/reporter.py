@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -28,7 +29,9 @@ class PlatformLog:
 
     def say(self, message: str) -> None:
         """Add a line of our own, with the time."""
-        self.write(f"[trainshed {time.strftime('%H:%M:%S')}] {message}\n".encode("utf-8", "replace"))
+        # On a full disk the words are lost, the job's end is not.
+        with contextlib.suppress(OSError):
+            self.write(f"[trainshed {time.strftime('%H:%M:%S')}] {message}\n".encode("utf-8", "replace"))
 
     def write(self, data: bytes) -> None:
         """Add bytes as they are (the output of an install)."""
@@ -71,7 +74,8 @@ class Reporter:
                 stage=stage,
                 timeline=(*self.report.timeline, entry),
                 launched=self.report.launched or launched,
-            )
+            ),
+            must=launched,
         )
 
     def describe(self, sandbox: str, limits: tuple[str, ...]) -> None:
@@ -95,22 +99,25 @@ class Reporter:
                 timeline=(*self.report.timeline, entry),
                 log_sizes=log_sizes,
                 left_behind=left_behind,
-            )
+            ),
+            must=True,
         )
         # Only an end is urgent, because others wait for the devices. A loop that were rung for every stage
         # would spend more on a short job than the job itself.
         if self._doorbell:
             ring_doorbell(self._doorbell)
 
-    def _write(self, report: NodeReport) -> None:
+    def _write(self, report: NodeReport, *, must: bool = False) -> None:
         self.report = report
         try:
             write_durably(self._path, to_json(report))
         except OSError as fault:
             if fault.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self._reserve.unlink(missing_ok=True)
-            write_durably(self._path, to_json(report))
+            # The disk is full. A stage that is not written is missed by nobody; the end must be there.
+            if must:
+                self._reserve.unlink(missing_ok=True)
+                write_durably(self._path, to_json(report))
 
 
 def ring_doorbell(path: str) -> None:

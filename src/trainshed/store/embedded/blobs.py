@@ -9,6 +9,7 @@ is never touched.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,6 +22,11 @@ from trainshed.store.embedded.transactions import explain_os_error, explained_er
 __all__ = ["BlobFile", "BlobWriter", "Blobs"]
 
 _PER_FOLDER = 256
+
+
+# Every so many bytes of an object the room left on the disk is looked at, and this much of it is kept.
+_ROOM_STEP = 4 << 20
+_ROOM_KEPT = 48 << 20
 
 
 class BlobFile:
@@ -85,6 +91,13 @@ class BlobFile:
             _unlink(self._source)
 
 
+def _require_room(file: int) -> None:
+    """A large object may not take the last room of a disk: databases and reports must go on being written."""
+    found = os.fstatvfs(file)
+    if found.f_bavail * found.f_frsize < _ROOM_KEPT:
+        raise OSError(errno.ENOSPC, "the last room of the disk is kept")
+
+
 class BlobWriter(BlobFile):
     """A blob that is being written: counts and hashes what passes."""
 
@@ -106,7 +119,9 @@ class BlobWriter(BlobFile):
             self._md5.update(view)
             if self._sha256 is not None:
                 self._sha256.update(view)
-            self.size += len(view)
+            before, self.size = self.size, self.size + len(view)
+            if before // _ROOM_STEP != self.size // _ROOM_STEP:
+                _require_room(self._file)
             while view:
                 view = view[os.write(self._file, view) :]
         except OSError as error:
