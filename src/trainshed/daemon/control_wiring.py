@@ -82,6 +82,7 @@ def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
         install_uid=settings.install_uid,
         allow_unsandboxed=settings.allow_unsandboxed,
         log_segment_bytes=settings.log_segment_mb << 20,
+        disk_reserve_bytes=settings.disk_reserve_mb << 20,
         input_cache=str(platform.home.input_cache.absolute()),
     )
     return asdict(site)

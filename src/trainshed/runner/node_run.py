@@ -18,6 +18,7 @@ from trainshed.model.diagnosis import diagnose_ranks
 from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.runner.broker import Broker
+from trainshed.runner.disk_watch import DiskWatch
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
@@ -59,6 +60,7 @@ class NodeRun:
         self._archive = LogArchive(
             self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values())
         )
+        self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
         self._terminated = False
 
@@ -86,6 +88,7 @@ class NodeRun:
         self._finish(ending)
 
     def _run(self) -> Ending:
+        self._disk.require_room()
         self._reporter.enter("staging")
         for item in self._launch.inputs:
             require_own_bucket(self._store, item.bucket, self._launch.workspace_id)
@@ -221,7 +224,7 @@ class NodeRun:
                 f"The job reached its time limit of {self._launch.limits.seconds} s.",
                 "Raise time_limit, or let the script write checkpoints and go on from them.",
             )
-        return None
+        return self._disk.check()
 
     def _finish(self, ending: Ending) -> None:
         left_behind: list[str] = []

@@ -34,6 +34,8 @@ class Site:
     install_uid: int = 199999
     allow_unsandboxed: bool = False
     log_segment_bytes: int = 16 * 1024 * 1024
+    # Room on the disk that jobs must leave to the platform.
+    disk_reserve_bytes: int = 512 << 20
     # Where trees of inputs are kept for the next job, or empty where every job gets copies.
     input_cache: str = ""
 
