@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, Protocol
+
+from trainshed.store.records import (
+    FOLDER_TYPE,
+    Bucket,
+    Condition,
+    Listing,
+    MultipartUpload,
+    ObjectInfo,
+    Part,
+    PartListing,
+    Removal,
+    UploadListing,
+    Version,
+    VersionListing,
+)
 
 __all__ = [
     "FOLDER_TYPE",
@@ -25,136 +39,6 @@ __all__ = [
     "Version",
     "VersionListing",
 ]
-
-# The content type of a folder's marker.
-FOLDER_TYPE = "application/x-directory"
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A bucket, and the workspace whose members may use it."""
-
-    name: str
-    workspace_id: str
-    created_at: float
-    # `Enabled` keeps what is overwritten or removed, `Suspended` only what was kept before; empty: never had any.
-    versioning: str = ""
-
-
-@dataclass(frozen=True)
-class ObjectInfo:
-    """An object without its bytes. A key that ends in `/` with no bytes is a folder's marker."""
-
-    bucket: str
-    key: str
-    size: int
-    etag: str
-    modified_at: float
-    content_type: str = "application/octet-stream"
-    metadata: dict[str, str] = field(default_factory=dict)
-    # What a protocol keeps with the object beside the user's metadata: cache-control, acl, tagging, checksums...
-    attributes: dict[str, str] = field(default_factory=dict)
-    # Empty in a bucket that has never had versions.
-    version_id: str = ""
-    is_appendable: bool = False
-
-
-@dataclass(frozen=True)
-class Condition:
-    """What must hold at the moment of a write; judged in the transaction that makes it.
-
-    `if_match` is the ETag that the present object must have (`*`: any object must be there); `if_none_match`
-    the one that it must not have (`*`: no object may be there).
-    """
-
-    if_match: str = ""
-    if_none_match: str = ""
-
-
-@dataclass(frozen=True)
-class MultipartUpload:
-    """An object that is sent in numbered parts, in any order, and becomes visible when it is completed."""
-
-    bucket: str
-    key: str
-    upload_id: str
-    created_at: float
-    content_type: str = "application/octet-stream"
-    metadata: dict[str, str] = field(default_factory=dict)
-    attributes: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part that was received."""
-
-    number: int
-    etag: str
-    size: int
-    modified_at: float
-    attributes: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PartListing:
-    """One page of an upload's parts in order."""
-
-    upload: MultipartUpload
-    parts: tuple[Part, ...]
-    # The number to continue after, or 0 when this was the last page.
-    next_after: int = 0
-
-
-@dataclass(frozen=True)
-class UploadListing:
-    """One page of unfinished uploads, by key and then by the time they were begun."""
-
-    uploads: tuple[MultipartUpload, ...]
-    folders: tuple[str, ...] = ()
-    # Key (or folder) and upload to continue after; both empty when this was the last page.
-    next_after_key: str = ""
-    next_after_upload: str = ""
-
-
-@dataclass(frozen=True)
-class Removal:
-    """What removing an object did."""
-
-    existed: bool
-    # The version that is gone, or that of the marker that hides the object from now on.
-    version_id: str = ""
-    is_delete_marker: bool = False
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of an object, or a marker that says it was removed."""
-
-    info: ObjectInfo
-    is_latest: bool
-    is_delete_marker: bool = False
-
-
-@dataclass(frozen=True)
-class VersionListing:
-    """One page of versions, by key and then from the newest to the oldest."""
-
-    versions: tuple[Version, ...]
-    folders: tuple[str, ...] = ()
-    # Key (or folder) and version to continue after; the key is empty when this was the last page.
-    next_after_key: str = ""
-    next_after_version: str = ""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """One page of a listing in exact key order (UTF-8 bytes)."""
-
-    objects: tuple[ObjectInfo, ...]
-    # With a delimiter: what lies below, rolled up to the first delimiter behind the prefix.
-    folders: tuple[str, ...] = ()
-    # The key to continue after, or empty when this was the last page.
-    next_after: str = ""
 
 
 class Upload(Protocol):
@@ -309,12 +193,73 @@ class ObjectStore(Protocol):
         to_bucket: str,
         to_key: str,
         *,
+        version_id: str = "",
         content_type: str | None = None,
         metadata: dict[str, str] | None = None,
         attributes: dict[str, str] | None = None,
+        condition: Condition | None = None,
     ) -> ObjectInfo:
         """Copy one object, replacing the one that had the new key. What is given replaces what it had."""
         ...
+
+    def rename(self, bucket: str, key: str, to_key: str) -> ObjectInfo:
+        """Give an object another key, in one step. The new key must be free."""
+        ...
+
+    def rename_prefix(self, bucket: str, prefix: str, to_prefix: str) -> int:
+        """Give all objects below a prefix another one, in one step. Nothing may lie there."""
+        ...
+
+    def append(
+        self,
+        bucket: str,
+        key: str,
+        position: int,
+        *,
+        content_type: str = "application/octet-stream",
+        metadata: dict[str, str] | None = None,
+        attributes: dict[str, str] | None = None,
+    ) -> Upload:
+        """Begin bytes that go behind those of an appendable object; its size must be `position` at `commit`.
+
+        At position 0 the object is made. The size of what `commit` returns is the next position.
+        """
+        ...
+
+    def set_attributes(
+        self, bucket: str, key: str, changes: Mapping[str, str | None], *, version_id: str = ""
+    ) -> ObjectInfo:
+        """Change attributes of an object; those given as None are removed. Its time stays as it was."""
+        ...
+
+    def piece_sizes(self, bucket: str, key: str, version_id: str = "") -> Sequence[int]:
+        """The sizes of the parts that an object was made of."""
+        ...
+
+    # --- settings of a bucket, and versions ---
+
+    def bucket_document(self, bucket: str, name: str) -> str:
+        """A text kept with the bucket (policy, cors, lifecycle, acl, tagging...), or nothing."""
+        ...
+
+    def set_bucket_document(self, bucket: str, name: str, document: str) -> None:
+        """Keep a text with the bucket; an empty one removes it."""
+        ...
+
+    def set_versioning(self, bucket: str, versioning: str) -> None:
+        """`Enabled` or `Suspended`."""
+        ...
+
+    def list_versions(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        delimiter: str = "",
+        after_key: str = "",
+        after_version: str = "",
+        limit: int = 1000,
+    ) -> VersionListing: ...
 
     def copy_prefix(self, bucket: str, prefix: str, to_bucket: str, to_prefix: str) -> int:
         """Copy all objects below a prefix in one step: readers see all of the copy or nothing of it."""

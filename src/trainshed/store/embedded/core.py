@@ -189,14 +189,14 @@ class StoreCore:
                 self._swept.extend(blobs)
             self._reserve.refill()
 
-    def _find(self, bucket: str, key: str) -> index.Row:
+    def _find(self, bucket: str, key: str, version_id: str = "") -> index.Row:
         check_key(key)
-        return self._read(bucket, lambda c: index.find_object(c, bucket, key))
+        return self._read(bucket, lambda c: index.find_object(c, bucket, key, version_id))
 
-    def _open(self, bucket: str, key: str) -> tuple[ObjectInfo, int]:
+    def _open(self, bucket: str, key: str, version_id: str = "") -> tuple[ObjectInfo, int]:
         missing = ""
         while True:
-            row = self._find(bucket, key)
+            row = self._find(bucket, key, version_id)
             path = self._blobs.path(row.blob) if row.blob else Path(_EMPTY_FILE)
             try:
                 return row.info, os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
+from pathlib import Path
 from typing import Any
 
 from trainshed.model.errors import Unavailable
 
-__all__ = ["FileWindow", "copy_file", "copy_range"]
+__all__ = ["FileWindow", "copy_file", "copy_range", "digest_file"]
 
 _STEP = 1 << 30
 _CHUNK = 1 << 20
@@ -90,3 +92,16 @@ def copy_range(source: int, start: int, target: int, size: int) -> None:
         while view:
             view = view[os.write(target, view) :]
         at += len(data)
+
+
+def digest_file(path: Path, size: int) -> str:
+    """The MD5 of a file's first bytes."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    with path.open("rb", buffering=0) as file:
+        while size > 0:
+            data = file.read(min(size, _CHUNK))
+            if not data:
+                raise OSError(errno.EIO, "the file is too short")
+            md5.update(data)
+            size -= len(data)
+    return md5.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-__all__ = ["forget_garbage", "is_used", "pending_garbage", "release", "unknown_blobs"]
+__all__ = ["count_uses", "forget_garbage", "is_used", "pending_garbage", "release", "unknown_blobs"]
 
 _USES = " UNION ALL ".join(
     f"SELECT 1 FROM {table} WHERE blob = ?1 AND blob != ''" for table in ("objects", "versions", "parts")
@@ -15,6 +15,11 @@ _USES = " UNION ALL ".join(
 def is_used(connection: sqlite3.Connection, blob: str) -> bool:
     """Whether an object, an older version or a part of an upload needs the blob."""
     return connection.execute(f"{_USES} LIMIT 1", (blob,)).fetchone() is not None
+
+
+def count_uses(connection: sqlite3.Connection, blob: str) -> int:
+    """How many objects, older versions and parts share the blob."""
+    return len(connection.execute(_USES, (blob,)).fetchall())
 
 
 def release(connection: sqlite3.Connection, blobs: Iterable[str]) -> list[str]:

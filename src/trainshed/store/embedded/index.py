@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
@@ -27,12 +26,14 @@ __all__ = [
     "find_object",
     "folder_of",
     "format_mapping",
+    "has_objects",
     "list_page",
     "no_such_key",
     "parse_mapping",
     "put_object",
     "put_pieces",
     "read_row",
+    "rename_prefix",
     "successor",
 ]
 
@@ -197,7 +198,9 @@ def delete_page(
         return 0, []
     if about.versioning:
         gone = [
-            blob for key, _ in keys for blob in versions.hide(connection, number, key, about.versioning, now)[1]
+            blob
+            for key, _ in keys
+            for blob in versions.hide(connection, number, key, about.versioning, now)[1]
         ]
         return len(keys), release(connection, gone)
     connection.execute(
@@ -257,6 +260,37 @@ def copy_prefix(
         source,
     ).rowcount
     return copied, release(connection, [row[0] for row in replaced])
+
+
+def has_objects(connection: sqlite3.Connection, bucket: str, low: bytes, high: bytes) -> bool:
+    """Whether there is an object within a range of keys."""
+    number, _ = find_bucket(connection, bucket)
+    return bool(
+        connection.execute(
+            "SELECT 1 FROM objects WHERE bucket_id = ? AND key >= ? AND key < ? LIMIT 1", (number, low, high)
+        ).fetchall()
+    )
+
+
+def rename_prefix(
+    connection: sqlite3.Connection, bucket: str, prefix: str, to_prefix: str, now: float
+) -> tuple[int, list[str]]:
+    """Move all objects below a prefix to another one, where nothing lies."""
+    number, about = find_bucket(connection, bucket)
+    low = prefix.encode()
+    if about.versioning:
+        count, free = copy_prefix(connection, bucket, prefix, bucket, to_prefix, now)
+        return count, free + delete_page(connection, bucket, prefix, count, now)[1]
+    keys = connection.execute(
+        "SELECT key FROM objects WHERE bucket_id = ? AND key >= ? AND key < ?", (number, low, successor(low))
+    ).fetchall()
+    pairs = [(to_prefix.encode() + key[len(low) :], number, key) for (key,) in keys]
+    if any(len(new) > _MAX_KEY_BYTES for new, _, _ in pairs):
+        raise InvalidInput(
+            "A key would be longer than 1024 bytes.", hint="Choose a shorter name.", code="invalid_key"
+        )
+    connection.executemany("UPDATE objects SET key = ? WHERE bucket_id = ? AND key = ?", pairs)
+    return len(pairs), []
 
 
 # --- listing ---

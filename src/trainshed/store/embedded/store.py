@@ -14,8 +14,10 @@ from typing import BinaryIO, cast
 from trainshed.model.errors import NotAllowed
 from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import bucket_rows, index, multipart_rows
+from trainshed.store.embedded.append import AppendOperations
 from trainshed.store.embedded.blobs import BlobWriter
 from trainshed.store.embedded.core import checked_metadata, pieces_of
+from trainshed.store.embedded.edits import EditOperations
 from trainshed.store.embedded.file_window import FileWindow, copy_file
 from trainshed.store.embedded.multipart import MultipartOperations
 from trainshed.store.embedded.upload import Reception, Sink
@@ -26,7 +28,7 @@ __all__ = ["EmbeddedStore"]
 _CHUNK = 1 << 20
 
 
-class EmbeddedStore(MultipartOperations):
+class EmbeddedStore(MultipartOperations, AppendOperations, EditOperations):
     """Buckets and objects in a folder of this machine, safe for many processes and threads at once."""
 
     # --- buckets ---
@@ -120,28 +122,6 @@ class EmbeddedStore(MultipartOperations):
         """Make a folder: an empty object whose key ends in `/`."""
         return self.put(bucket, key.rstrip("/") + "/", b"", content_type=FOLDER_TYPE)
 
-    def copy(
-        self,
-        bucket: str,
-        key: str,
-        to_bucket: str,
-        to_key: str,
-        *,
-        content_type: str | None = None,
-        metadata: dict[str, str] | None = None,
-        attributes: dict[str, str] | None = None,
-    ) -> ObjectInfo:
-        """Copy one object, replacing the one that had the new key. No bytes move."""
-        check_key(to_key)
-        self._ensure_internal(to_bucket)
-        given = {"content_type": content_type, "metadata": metadata, "attributes": attributes}
-        changes = {name: value for name, value in given.items() if value is not None}
-        info, free = self._write(
-            lambda c: index.copy_object(c, bucket, key, to_bucket, to_key, time.time(), changes)
-        )
-        self._remove(free)
-        return info
-
     def copy_prefix(self, bucket: str, prefix: str, to_bucket: str, to_prefix: str) -> int:
         """Copy all objects below a prefix in one step: readers see all of the copy or nothing of it."""
         for part in (prefix, to_prefix):
@@ -157,10 +137,7 @@ class EmbeddedStore(MultipartOperations):
 
     def delete(self, bucket: str, key: str) -> bool:
         """Remove an object; tells whether there was one."""
-        self._ensure_internal(bucket)
-        existed, free = self._write_freeing(lambda c: index.delete_object(c, bucket, key))
-        self._remove(free)
-        return existed
+        return self.remove(bucket, key).existed
 
     def delete_prefix(self, bucket: str, prefix: str) -> int:
         """Remove all objects below a prefix; tells how many."""
@@ -168,7 +145,9 @@ class EmbeddedStore(MultipartOperations):
         total = 0
         while True:
             # In pages, so that other writers get their turn.
-            count, free = self._write_freeing(lambda c: index.delete_page(c, bucket, prefix, 1000))
+            count, free = self._write_freeing(
+                lambda c: index.delete_page(c, bucket, prefix, 1000, time.time())
+            )
             self._remove(free)
             total += count
             if count < 1000:
@@ -176,9 +155,9 @@ class EmbeddedStore(MultipartOperations):
 
     # --- reading ---
 
-    def info(self, bucket: str, key: str) -> ObjectInfo:
-        """What is known of an object."""
-        return self._find(bucket, key).info
+    def info(self, bucket: str, key: str, version_id: str = "") -> ObjectInfo:
+        """What is known of an object, or of one version of it."""
+        return self._find(bucket, key, version_id).info
 
     @contextmanager
     def open(self, bucket: str, key: str, start: int = 0, length: int | None = None) -> Iterator[BinaryIO]:
@@ -188,9 +167,12 @@ class EmbeddedStore(MultipartOperations):
         with io.BufferedReader(FileWindow(file, start, end), _CHUNK) as reader:
             yield cast(BinaryIO, reader)
 
-    def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
+    def open_object(self, bucket: str, key: str, version_id: str = "") -> tuple[ObjectInfo, BinaryIO]:
         """An object and its bytes, both of the same moment. The caller closes the file."""
-        info, file = self._open(bucket, key)
+        info, file = self._open(bucket, key, version_id)
+        if info.is_appendable or os.fstat(file).st_size > info.size:
+            # More may follow in the same file, of this object or of the one that it was copied from.
+            return info, cast(BinaryIO, io.BufferedReader(FileWindow(file, 0, info.size), _CHUNK))
         return info, os.fdopen(file, "rb")
 
     def fetch_to_file(self, bucket: str, key: str, target: int) -> ObjectInfo:

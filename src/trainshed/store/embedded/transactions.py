@@ -21,6 +21,7 @@ __all__ = [
     "disk_full",
     "explain_os_error",
     "explained_errors",
+    "locked",
     "sync_folder",
 ]
 
@@ -80,7 +81,7 @@ class Transactions:
 
     def _prepare(self) -> None:
         """Create the tables, once, however many processes open the store at the same moment."""
-        with explained_errors(), _locked(self.path.parent / "open.lock"):
+        with explained_errors(), locked(self.path.parent / "open.lock"):
             connection = self._connect()
             try:
                 if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -238,8 +239,13 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that all processes of the machine respect; it ends with its holder."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
