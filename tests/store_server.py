@@ -17,6 +17,7 @@ import pytest
 from trainshed.db.engine import begin
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
+from trainshed.services.access_keys import KeyPair, issue_access_key
 from trainshed.services.identity import authenticate_token
 from trainshed.services.platform import open_platform
 from trainshed.services.setup import first_start
@@ -35,6 +36,8 @@ class StoreServer:
     token: str
     viewer: str
     stranger: str
+    # Access keys of the same users: dev, viewer, stranger.
+    keys: dict[str, KeyPair]
 
     @property
     def url(self) -> str:
@@ -72,7 +75,7 @@ class StoreServer:
         """A plain HTTP client with a token."""
         chosen = self.token if token is None else token
         return httpx.Client(
-            base_url=self.url + "/native/v1", headers={"Authorization": f"Bearer {chosen}"}, timeout=30
+            base_url=self.url + "/_/v1", headers={"Authorization": f"Bearer {chosen}"}, timeout=30
         )
 
 
@@ -102,7 +105,7 @@ def make_server(path: Path) -> StoreServer:
     assert made is not None
     admin = authenticate_token(platform, made.token)
     other = create_workspace(platform, admin, "other")
-    tokens = {}
+    tokens, keys = {}, {}
     for name, workspace, role in (
         ("dev", admin.workspace_id, "developer"),
         ("viewer", admin.workspace_id, "viewer"),
@@ -114,12 +117,13 @@ def make_server(path: Path) -> StoreServer:
             tokens[name] = issue_token(
                 connection, time.time(), user.id, workspace, "test", ["*"], 3600.0
             ).token
+            keys[name] = issue_access_key(platform, connection, user.id, workspace, "test")
     platform.close()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = start_server(home, port)
-    return StoreServer(port, home, process, tokens["dev"], tokens["viewer"], tokens["stranger"])
+    return StoreServer(port, home, process, tokens["dev"], tokens["viewer"], tokens["stranger"], keys)
 
 
 @pytest.fixture(scope="module")

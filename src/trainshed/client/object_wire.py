@@ -59,7 +59,7 @@ class ObjectWire:
         import httpx
 
         # Encoded here: what reaches the server must be exactly the key, dots, slashes, plus signs and all.
-        url = f"/native/v1/{path}" + (f"?{urlencode(query)}" if query else "")
+        url = f"/_/v1/{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             with self._client().stream(method, url, headers=dict(headers or {}), content=content) as response:
                 self._has_answered = True

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import pytest
 
 # The clients warn about themselves while they are imported; that is theirs to mend.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import boto3.s3.transfer
+    import botocore.config
     import obs
     import obs.crypto_client
 
@@ -24,3 +29,43 @@ _loader.exec_module(_shared)
 
 server = _shared.server
 blobs = _shared.blobs
+
+
+def make_s3(server: Any, user: str = "dev", **settings: Any) -> Any:
+    """A boto3 client for a user; an empty one is anonymous."""
+    pair = server.keys[user] if user else None
+    config = {"signature_version": "s3v4", "s3": {"addressing_style": "path"}, "retries": {"max_attempts": 1}}
+    config |= settings or {}
+    if pair is None:
+        config["signature_version"] = botocore.UNSIGNED
+    return boto3.client(
+        "s3",
+        endpoint_url=server.url,
+        region_name="us-east-1",
+        aws_access_key_id=pair.access_key if pair else None,
+        aws_secret_access_key=pair.secret_key if pair else None,
+        config=botocore.config.Config(**config),
+    )
+
+
+@pytest.fixture(scope="module")
+def s3(server: Any) -> Iterator[Any]:
+    """A boto3 client with a bucket `data` that is there."""
+    client = make_s3(server)
+    client.create_bucket(Bucket="data")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def s3_as(server: Any) -> Iterator[Callable[..., Any]]:
+    """Makes boto3 clients of other users or with other settings."""
+    clients: list[Any] = []
+
+    def make(user: str = "dev", **settings: Any) -> Any:
+        clients.append(make_s3(server, user, **settings))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()

@@ -132,7 +132,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(
     before = blob_count(blobs)
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port)) as wire:
-        head = f"PUT /native/v1/buckets/data/object?key=broken HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+        head = f"PUT /_/v1/buckets/data/object?key=broken HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
         body = b"x" * 5_000_000
         wire.sendall(f"{head}{framing}\r\n\r\n".encode())
         wire.sendall(body if "Length" in framing else b"%x\r\n%b\r\n" % (len(body), body))
@@ -264,7 +264,7 @@ def test_errors_have_the_one_form(server: Any, http: httpx.Client) -> None:
         http.put("/buckets/data/object"),
         http.get("/buckets/data/object", params={"key": "a\0b"}),
         http.get("/buckets/data/object?key=%ff"),
-        httpx.get(server.url + "/some/where"),
+        httpx.get(server.url + "/_/where"),
     ):
         assert answer.status_code in (400, 404, 405)
         assert set(answer.json()["error"]) == {"code", "message", "hint", "where"}
@@ -282,7 +282,7 @@ def test_a_reader_that_hangs_up_does_not_hold_the_server(server: Any, http: http
     for _ in range(5):
         with socket.create_connection((place.hostname, place.port)) as wire:
             wire.sendall(
-                f"GET /native/v1/buckets/data/object?key=large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
+                f"GET /_/v1/buckets/data/object?key=large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
             )
             assert wire.recv(1000).startswith(b"HTTP/1.1 200")
     assert len(get(http, "large").content) == 20_000_000

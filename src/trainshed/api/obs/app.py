@@ -1,4 +1,4 @@
-"""The object store over HTTP. Our own protocol lives below `/native/v1`; the rest of the URL space is S3's."""
+"""The object store over HTTP. Our own protocol lives below `/_/v1`; the rest of the URL space is that of S3 and OBS."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
-from trainshed.api.obs import native
+from trainshed.api.obs import native, protocol
 from trainshed.api.obs.exchange import Exchange, Receive, Scope, Send, TransferBroken
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.services.platform import Platform
@@ -23,26 +24,34 @@ _log = logging.getLogger("trainshed.store")
 def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application of the store process."""
     executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+    # Host names that may have a bucket before them: data.localhost is the bucket `data`.
+    public = urlsplit(platform.settings.public_obs_url).hostname or ""
+    domains = frozenset({"localhost"} | ({public} if public and not _is_address(public) else set()))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await _live(receive, send)
         if scope["type"] == "http":
-            await _serve(platform, Exchange(scope, receive, send, executor))
+            exchange = Exchange(scope, receive, send, executor)
+            # No bucket has the name `_`; one may be called `healthz`, but whoever means it signs.
+            if exchange.parts[0] == "_" or _is_health(exchange):
+                await _serve_own(platform, exchange)
+            else:
+                await protocol.serve(platform, exchange, domains)
         return None
 
     return app
 
 
-async def _serve(platform: Platform, exchange: Exchange) -> None:
+async def _serve_own(platform: Platform, exchange: Exchange) -> None:
     try:
         if exchange.parts == ["healthz"]:
             await exchange.in_thread(platform.store.buckets, "")
             await exchange.answer_json({"status": "ok"})
-        elif exchange.parts[:2] == ["native", "v1"]:
+        elif exchange.parts[:2] == ["_", "v1"]:
             await native.serve(platform, exchange)
         else:
-            raise NotFound("There is nothing here.", hint="The object store answers below /native/v1.")
+            raise NotFound("There is nothing here.", hint="Our own protocol is below /_/v1.")
     except (TransferBroken, asyncio.CancelledError):
         # The other side is gone, and so is what it had begun.
         return
@@ -55,6 +64,19 @@ async def _serve(platform: Platform, exchange: Exchange) -> None:
                 "The object store made a mistake.", hint="Its log says more.", code="internal_error"
             )
         )
+
+
+def _is_health(exchange: Exchange) -> bool:
+    return (
+        exchange.parts == ["healthz"]
+        and exchange.method in ("GET", "HEAD")
+        and not exchange.raw_query
+        and "authorization" not in exchange.headers
+    )
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
 
 
 async def _live(receive: Receive, send: Send) -> None:

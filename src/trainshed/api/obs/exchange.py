@@ -46,21 +46,25 @@ class Exchange:
         self._executor = executor
         self.method: str = scope["method"]
         path = scope.get("raw_path") or scope["path"].encode()
+        # As on the wire, percent signs and all: that is what a signature is made over.
+        self.path = path.decode("latin-1").partition("?")[0]
+        self.raw_query: str = scope.get("query_string", b"").decode("latin-1")
         # Split before decoding: an encoded slash belongs to a name.
-        self.parts = [unquote(part) for part in path.decode("latin-1").partition("?")[0].split("/")[1:]]
-        self.headers: dict[str, str] = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        self._query = scope.get("query_string", b"").decode("latin-1")
+        self.parts = [unquote(part) for part in self.path.split("/")[1:]]
+        self.headers: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            known, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            self.headers[known] = f"{self.headers[known]},{text}" if known in self.headers else text
         self.has_begun = False
         self._has_ended = False
+        self._has_read = False
 
     # --- the request ---
 
     def query(self) -> dict[str, str]:
         """The parameters behind the `?`."""
         try:
-            pairs = parse_qsl(self._query, keep_blank_values=True, errors="strict", max_num_fields=32)
+            pairs = parse_qsl(self.raw_query, keep_blank_values=True, errors="strict", max_num_fields=32)
         except ValueError:
             raise InvalidInput(
                 "The query cannot be read.", hint="Encode it as UTF-8 with percent signs."
@@ -84,6 +88,7 @@ class Exchange:
         total, held, size = 0, list[bytes](), 0
         while True:
             try:
+                self._has_read = True
                 async with asyncio.timeout(IDLE_SECONDS):
                     message = await self._receive()
             except TimeoutError:
@@ -127,14 +132,16 @@ class Exchange:
         if self.has_begun:
             # Half of an answer is out: only a broken connection tells the other side that it is not whole.
             raise error
-        await self._drain()
+        await self.drain()
         headers = {"content-type": "application/json"}
         if error.status == 401:
             headers["www-authenticate"] = "Bearer"
         await self.answer(error.status, headers, json.dumps({"error": error.to_dict()}).encode())
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
         """Take a little more of a body that is refused: a client that still sends may not see the answer."""
+        if "100-continue" in self.headers.get("expect", "").lower() and not self._has_read:
+            return  # This one asked before it sent anything.
         left = _DRAIN if self.method in ("PUT", "POST") and not self._has_ended else 0
         while left > 0:
             message = await self._receive()

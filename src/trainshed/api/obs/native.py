@@ -2,13 +2,13 @@
 
 | request | does |
 |---|---|
-| GET /native/v1/buckets | list the workspace's buckets |
-| PUT, GET, DELETE /native/v1/buckets/B | make, describe, remove a bucket |
-| GET /native/v1/buckets/B/objects?prefix&delimiter&after&limit | list a page of objects |
-| DELETE /native/v1/buckets/B/objects?prefix | remove all objects below a prefix |
-| PUT, GET, HEAD, DELETE /native/v1/buckets/B/object?key | store, read (Range, If-Match), describe, remove an object |
-| POST /native/v1/buckets/B/object?key&from_bucket&from_key | copy an object to the key |
-| POST /native/v1/buckets/B/objects?prefix&from_bucket&from_prefix | copy a whole prefix in one step |
+| GET /_/v1/buckets | list the workspace's buckets |
+| PUT, GET, DELETE /_/v1/buckets/B | make, describe, remove a bucket |
+| GET /_/v1/buckets/B/objects?prefix&delimiter&after&limit | list a page of objects |
+| DELETE /_/v1/buckets/B/objects?prefix | remove all objects below a prefix |
+| PUT, GET, HEAD, DELETE /_/v1/buckets/B/object?key | store, read (Range, If-Match), describe, remove an object |
+| POST /_/v1/buckets/B/object?key&from_bucket&from_key | copy an object to the key |
+| POST /_/v1/buckets/B/objects?prefix&from_bucket&from_prefix | copy a whole prefix in one step |
 
 Keys travel in the query, where no proxy tidies up their dots and slashes.
 """
@@ -63,7 +63,7 @@ class _Visit:
 
 
 async def serve(platform: Platform, exchange: Exchange) -> None:
-    """Answer a request below /native/v1."""
+    """Answer a request below /_/v1."""
     visit = _Visit(platform, exchange)
     match exchange.parts[2:]:
         case ["buckets"]:

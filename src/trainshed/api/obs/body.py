@@ -1,0 +1,177 @@
+"""A request's body on its way into the store: unframed, hashed as it passes, compared before anything is visible."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from trainshed.api.obs.checksums import (
+    announced_algorithm,
+    make_checksum,
+    read_checksum_header,
+    read_content_md5,
+)
+from trainshed.api.obs.errors import S3Error
+from trainshed.api.obs.signatures.chunks import STREAMING, ChunkDecoder
+from trainshed.api.obs.visit import Visit
+
+__all__ = ["BodyReader", "receive", "receive_document"]
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+_UNSIGNED = "UNSIGNED-PAYLOAD"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Receiver(Protocol[T_co]):
+    """An object or a part that takes bytes."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def commit(self, *, expected_md5: str = ..., attributes: dict[str, str] | None = ...) -> T_co: ...
+
+    def abort(self) -> None: ...
+
+
+class BodyReader:
+    """Unpacks and checks a body. Made after the signature was checked, because chunks continue from it."""
+
+    def __init__(self, visit: Visit) -> None:
+        headers, kind = visit.headers, visit.proof.payload_hash
+        self._decoder = ChunkDecoder(kind, visit.proof.seed) if kind in STREAMING else None
+        self._sha256 = None
+        if kind not in STREAMING and kind != _UNSIGNED:
+            if not _SHA256.fullmatch(kind):
+                raise S3Error(
+                    "InvalidArgument",
+                    "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-… or a valid sha256 value.",
+                )
+            self._expected_sha256 = kind
+            self._sha256 = hashlib.sha256()
+        self.expected_md5 = read_content_md5(headers.get("content-md5", ""))
+        self._algorithm = announced_algorithm(headers)
+        self._checksum = make_checksum(self._algorithm) if self._algorithm else None
+        value = headers.get(f"x-amz-checksum-{self._algorithm}", "")
+        self._expected = read_checksum_header(self._algorithm, value) if value else ""
+        self.size = self._read_size(visit)
+        self._total = 0
+
+    def _read_size(self, visit: Visit) -> int | None:
+        name = "x-amz-decoded-content-length" if self._decoder else "content-length"
+        text = visit.headers.get(name, "")
+        if text:
+            if not (text.isascii() and text.isdigit() and len(text) < 18):
+                raise S3Error("InvalidArgument", f"The header {name} is no length.")
+            return int(text)
+        if self._decoder is not None or "chunked" not in visit.headers.get("transfer-encoding", ""):
+            raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
+        return None
+
+    def take(self, data: bytes) -> bytes:
+        """The bytes that a piece of the body carries."""
+        if self._decoder is not None:
+            data = self._decoder.feed(data)
+        self._total += len(data)
+        if self._sha256 is not None:
+            self._sha256.update(data)
+        if self._checksum is not None:
+            self._checksum.update(data)
+        return data
+
+    def finish(self) -> dict[str, str]:
+        """Refuse a body that is not what was announced; returns its checksum, to be kept with the object."""
+        if self._decoder is not None:
+            self._decoder.finish()
+            trailer = f"x-amz-checksum-{self._algorithm}"
+            if self._algorithm and not self._expected:
+                if trailer not in self._decoder.trailers:
+                    raise S3Error("MalformedTrailerError", f"The trailer {trailer} is missing.")
+                self._expected = read_checksum_header(self._algorithm, self._decoder.trailers[trailer])
+        if self.size is not None and self._total != self.size:
+            raise S3Error(
+                "IncompleteBody",
+                "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+            )
+        if self._sha256 is not None and not hmac.compare_digest(
+            self._sha256.hexdigest(), self._expected_sha256
+        ):
+            raise S3Error(
+                "XAmzContentSHA256Mismatch",
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+            )
+        if self._checksum is None:
+            return {}
+        actual = base64.b64encode(self._checksum.digest()).decode()
+        if actual != self._expected:
+            raise S3Error(
+                "BadDigest",
+                f"The {self._algorithm.upper()} you specified did not match the calculated checksum.",
+            )
+        return {f"checksum-{self._algorithm}": actual}
+
+
+async def receive(visit: Visit, begin: Callable[[BodyReader], Receiver[T]]) -> tuple[T, dict[str, str]]:
+    """Put a body into what `begin` opens; returns what became of it, and its checksum."""
+    exchange = visit.exchange
+
+    def start() -> tuple[BodyReader, Receiver[T]]:
+        reader = BodyReader(visit)
+        return reader, begin(reader)
+
+    reader, target = await visit.do(start)
+
+    def write(piece: bytes) -> None:
+        target.write(reader.take(piece))
+
+    def finish(last: bytes) -> tuple[T, dict[str, str]]:
+        write(last)
+        checksum = reader.finish()
+        return target.commit(expected_md5=reader.expected_md5, attributes=checksum), checksum
+
+    # One piece is written while the next one arrives.
+    writing: asyncio.Future[None] | None = None
+    try:
+        held = b""
+        async for piece in exchange.pieces():
+            if writing is not None:
+                await writing
+                writing = None
+            if held:
+                writing = asyncio.ensure_future(exchange.in_thread(write, held))
+            held = piece
+        if writing is not None:
+            await writing
+            writing = None
+        return await exchange.in_thread(finish, held)
+    except BaseException:
+        if writing is not None:
+            await asyncio.wait([writing])
+        await exchange.in_thread(target.abort)
+        raise
+
+
+async def receive_document(visit: Visit) -> bytes:
+    """A short body as a whole, with all that was announced of it checked."""
+    await visit.do(lambda: None)
+    body = await visit.document()
+    if not body and "content-length" not in visit.headers:
+        return b""
+
+    def check() -> bytes:
+        reader = BodyReader(visit)
+        data = reader.take(body)
+        reader.finish()
+        if (
+            reader.expected_md5
+            and hashlib.md5(data, usedforsecurity=False).hexdigest() != reader.expected_md5
+        ):
+            raise S3Error("BadDigest", "The Content-MD5 you specified did not match what we received.")
+        return data
+
+    return await visit.exchange.in_thread(check)

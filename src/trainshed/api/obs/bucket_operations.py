@@ -1,0 +1,103 @@
+"""Buckets: list, create, describe, remove, and where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainshed.api.obs.body import receive_document
+from trainshed.api.obs.errors import S3Error
+from trainshed.api.obs.visit import REGION, Visit
+from trainshed.api.obs.xml_codec import format_time, parse_xml
+from trainshed.services import buckets
+from trainshed.store.object_store import Bucket
+
+__all__ = ["create_bucket", "delete_bucket", "get_location", "head_bucket", "list_buckets"]
+
+
+async def list_buckets(visit: Visit) -> None:
+    """The buckets of the caller's workspace."""
+
+    def work() -> tuple[str, list[Bucket]]:
+        return visit.caller.workspace_id, buckets.list_buckets(visit.platform, visit.caller)
+
+    owner, found = await visit.do(work)
+    entries: list[tuple[str, Any]] = []
+    for bucket in found:
+        entry = [("Name", bucket.name), ("CreationDate", format_time(bucket.created_at))]
+        entry += [("Location", REGION), ("BucketType", "OBJECT")] if visit.is_obs else []
+        entries.append(("Bucket", entry))
+    await visit.answer_xml("ListAllMyBucketsResult", [("Owner", owner_of(owner)), ("Buckets", entries)])
+
+
+async def create_bucket(visit: Visit) -> None:
+    """Make a bucket. Wherever the client wants it, it is here."""
+    body = await receive_document(visit)
+    if body.strip():
+        parse_xml(body, "CreateBucketConfiguration")
+    await visit.do(lambda: buckets.create_bucket(visit.platform, visit.caller, visit.bucket))
+    await visit.answer(200, {"location": f"/{visit.bucket}"})
+
+
+async def head_bucket(visit: Visit) -> None:
+    """Tell that a bucket is there and may be read."""
+    await visit.do(visit.readable)
+    headers = {"x-amz-bucket-region": REGION}
+    if visit.is_obs:
+        headers = {"x-obs-bucket-location": REGION, "x-obs-version": "3.0", "x-obs-storage-class": "STANDARD"}
+    await visit.answer(200, headers)
+
+
+async def get_location(visit: Visit) -> None:
+    """Where a bucket is; S3 says nothing for its first region."""
+    await visit.do(visit.readable)
+    if visit.is_obs:
+        await visit.answer_xml("Location", REGION)
+    else:
+        await visit.answer_xml("LocationConstraint", "")
+
+
+async def delete_bucket(visit: Visit) -> None:
+    """Remove an empty bucket."""
+
+    def work() -> None:
+        visit.writable()
+        buckets.delete_bucket(visit.platform, visit.caller, visit.bucket)
+
+    await visit.do(work)
+    await visit.answer(204)
+
+
+def owner_of(workspace_id: str) -> list[tuple[str, str]]:
+    """A workspace as the owner of what it has."""
+    return [("ID", workspace_id), ("DisplayName", workspace_id)]
+
+
+# What a bucket answers that was never told otherwise: nothing, or that there is nothing.
+_MISSING = {
+    "policy": ("NoSuchBucketPolicy", "The bucket policy does not exist"),
+    "cors": ("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
+    "lifecycle": ("NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist"),
+    "tagging": ("NoSuchTagSet", "The TagSet does not exist"),
+    "encryption": (
+        "ServerSideEncryptionConfigurationNotFoundError",
+        "The server side encryption configuration was not found",
+    ),
+}
+
+
+async def get_setting(visit: Visit, name: str) -> None:
+    """A setting of a bucket, as it is where nobody set it."""
+    await visit.do(visit.readable)
+    if name in _MISSING:
+        code, message = _MISSING[name]
+        raise S3Error(code, message, BucketName=visit.bucket)
+    if name == "versioning":
+        await visit.answer_xml("VersioningConfiguration", [])
+    elif name == "requestPayment":
+        await visit.answer_xml("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
+    elif name == "logging":
+        await visit.answer_xml("BucketLoggingStatus", [])
+    elif name == "notification":
+        await visit.answer_xml("NotificationConfiguration", [])
+    else:
+        raise S3Error("NotImplemented", f"The setting '{name[:40]}' is not implemented.")

@@ -1,0 +1,76 @@
+"""GET and HEAD of an object."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from trainshed.api.obs.conditions import check_read
+from trainshed.api.obs.errors import S3Error
+from trainshed.api.obs.exchange import UnsatisfiableRange, parse_range
+from trainshed.api.obs.object_headers import object_headers, override_headers
+from trainshed.api.obs.signatures.claim import read_http_date
+from trainshed.api.obs.visit import Visit
+from trainshed.store.object_store import ObjectInfo
+
+__all__ = ["get_object", "head_object"]
+
+
+async def get_object(visit: Visit) -> None:
+    """Send an object, or a range of it."""
+
+    def begin() -> tuple[ObjectInfo, BinaryIO]:
+        visit.readable()
+        return visit.store.open_object(visit.bucket, visit.key)
+
+    # Sent from the open file, not by path: the object may be overwritten before the server opened the path.
+    info, file = await visit.do(begin)
+    try:
+        status, headers, start, length = _plan(visit, info)
+        if start:
+            await visit.exchange.in_thread(file.seek, start)
+        await visit.exchange.answer_file(status, visit.dress(headers), file, length)
+    finally:
+        file.close()
+
+
+async def head_object(visit: Visit) -> None:
+    """Send what is known of an object."""
+
+    def describe() -> ObjectInfo:
+        visit.readable()
+        return visit.store.info(visit.bucket, visit.key)
+
+    info = await visit.do(describe)
+    status, headers, _, length = _plan(visit, info)
+    await visit.answer(status, {**headers, "content-length": str(length)})
+
+
+def _plan(visit: Visit, info: ObjectInfo) -> tuple[int, dict[str, str], int, int]:
+    """Status, headers, first byte and length of the answer."""
+    check_read(visit.headers, info)
+    span = None
+    if _applies_range(visit, info):
+        try:
+            span = parse_range(visit.headers.get("range", ""), info.size)
+        except UnsatisfiableRange:
+            raise S3Error(
+                "InvalidRange",
+                "The requested range is not satisfiable",
+                ActualObjectSize=str(info.size),
+                RangeRequested=visit.headers.get("range", "")[:100],
+            ) from None
+    headers = override_headers(visit, object_headers(visit, info, is_whole=span is None))
+    if span is None:
+        return 200, headers, 0, info.size
+    start, length = span
+    headers["content-range"] = f"bytes {start}-{start + length - 1}/{info.size}"
+    return 206, headers, start, length
+
+
+def _applies_range(visit: Visit, info: ObjectInfo) -> bool:
+    """If-Range: a client that has half of another version gets the whole of this one."""
+    wanted = visit.headers.get("if-range", "").strip()
+    if not wanted:
+        return True
+    moment = read_http_date(wanted)
+    return wanted.strip('"') == info.etag or (moment is not None and int(info.modified_at) <= moment)

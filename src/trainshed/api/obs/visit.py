@@ -1,0 +1,245 @@
+"""One request of an S3 or OBS client: what it is about, whose it is, and how it is answered in its dialect."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+from urllib.parse import unquote_to_bytes
+
+from trainshed.api.obs.authorization import Proof, Scheme, check_claim, read_claim
+from trainshed.api.obs.errors import S3Error, translate_error
+from trainshed.api.obs.exchange import Exchange
+from trainshed.api.obs.signatures.claim import Claim, SignedRequest, split_query
+from trainshed.api.obs.xml_codec import S3_NAMESPACE, Content, render_xml
+from trainshed.model.errors import NotAuthenticated, NotFound, TrainshedError
+from trainshed.services import buckets
+from trainshed.services.access_keys import authenticate_access_key
+from trainshed.services.identity import Caller
+from trainshed.services.platform import Platform
+from trainshed.store.object_store import Bucket, ObjectStore
+
+__all__ = ["OBS_NAMESPACE", "REGION", "Visit", "split_host"]
+
+T = TypeVar("T")
+
+# Where all buckets are, to clients that ask.
+REGION = "us-east-1"
+OBS_NAMESPACE = "http://obs.myhwclouds.com/doc/2015-06-30/"
+_MAX_DOCUMENT = 2 << 20
+# The names of the clouds' own endpoints, which may lead here through a hosts file.
+_ENDPOINT = re.compile(r"(?:(?P<bucket>[a-z0-9][a-z0-9.-]*)\.)?(?:obs|s3)[.-][a-z0-9.-]+")
+
+
+def split_host(host: str, domains: frozenset[str]) -> str:
+    """The bucket in a host name, or nothing: `data.localhost:7481` has `data`."""
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    name = name.lower().rstrip(".")
+    for domain in domains:
+        if name == domain:
+            return ""
+        if name.endswith("." + domain):
+            return name.removesuffix("." + domain)
+    found = _ENDPOINT.fullmatch(name)
+    return (found["bucket"] or "") if found else ""
+
+
+class Visit:
+    """A request with its place and its signature. Whose it is, is asked in the thread that does the work."""
+
+    def __init__(self, platform: Platform, exchange: Exchange, domains: frozenset[str]) -> None:
+        self.platform = platform
+        self.store: ObjectStore = platform.store
+        self.exchange = exchange
+        self.method = exchange.method
+        self.headers = exchange.headers
+        self.request_id = secrets.token_hex(8).upper()
+        self.proof = Proof()
+        self._caller: Caller | None = None
+        self._is_known = False
+        self._scheme: Scheme | None = None
+        self._claim: Claim | None = None
+        # Until the signature was read, errors are told in the dialect that the headers look like.
+        self._is_obs = any(name.startswith("x-obs-") for name in exchange.headers)
+        host_bucket = split_host(exchange.headers.get("host", ""), domains)
+        self.signed = SignedRequest(
+            exchange.method, exchange.path, exchange.raw_query, exchange.headers, host_bucket
+        )
+        self.bucket, self.key = self._read_place(host_bucket)
+        self.query: dict[str, str] = {}
+
+    def _read_place(self, host_bucket: str) -> tuple[str, str]:
+        path = self.exchange.path.removeprefix("/")
+        bucket, _, key = (host_bucket, "", path) if host_bucket else path.partition("/")
+        return _decode(bucket), _decode(key)
+
+    def read(self) -> None:
+        """Read the query and the signature; refuses what cannot be read."""
+        found = read_claim(self.signed)
+        if found is not None:
+            self._scheme, self._claim = found
+            self._is_obs = self._scheme == "obs"
+        for name, value, _ in split_query(self.signed.query):
+            _check_text(name)
+            self.query[name] = _check_text(value)
+        _check_text(self.bucket)
+        _check_text(self.key)
+
+    # --- the dialect ---
+
+    @property
+    def is_obs(self) -> bool:
+        """Whether the client speaks OBS's own dialect."""
+        return self._is_obs
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the request carries a signature."""
+        return self._claim is not None
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the headers that count. The others are not covered by the signature."""
+        return "x-obs-" if self._is_obs else "x-amz-"
+
+    def option(self, name: str) -> str:
+        """The header `x-amz-<name>`, or `x-obs-<name>` in OBS's dialect."""
+        return self.headers.get(self.prefix + name, "")
+
+    # --- who asks ---
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Run work in a thread, after the signature was found to be right."""
+
+        def checked() -> T:
+            self._identify()
+            return work()
+
+        return await self.exchange.in_thread(checked)
+
+    def _identify(self) -> None:
+        if self._is_known:
+            return
+        if self._claim is not None and self._scheme is not None:
+            try:
+                owner = authenticate_access_key(self.platform, self._claim.access_key)
+            except NotAuthenticated:
+                raise S3Error(
+                    "InvalidAccessKeyId",
+                    "The access key ID you provided does not exist in our records.",
+                    AWSAccessKeyId=self._claim.access_key[:128],
+                ) from None
+            now = self.platform.clock()
+            self.proof = check_claim(self._scheme, self._claim, self.signed, owner.secret_key, now)
+            self._caller = owner.caller
+        self._is_known = True
+
+    @property
+    def caller(self) -> Caller:
+        """Who signed the request."""
+        if self._caller is None:
+            raise S3Error("AccessDenied", "Access Denied")
+        return self._caller
+
+    def readable(self, name: str = "") -> Bucket:
+        """The bucket, if this client may read its objects."""
+        return self._allowed(name or self.bucket, buckets.readable_bucket)
+
+    def writable(self, name: str = "") -> Bucket:
+        """The bucket, if this client may change its objects."""
+        return self._allowed(name or self.bucket, buckets.writable_bucket)
+
+    def _allowed(self, name: str, ask: Callable[[Platform, Caller, str], Bucket]) -> Bucket:
+        if name.startswith("."):
+            raise no_such_bucket(name)
+        try:
+            if self._caller is not None:
+                return ask(self.platform, self._caller, name)
+        except NotFound:
+            pass
+        # To S3's clients, a bucket of somebody else is there but closed.
+        try:
+            self.store.bucket(name)
+        except NotFound:
+            raise no_such_bucket(name) from None
+        raise S3Error("AccessDenied", "Access Denied")
+
+    # --- bodies ---
+
+    async def document(self, limit: int = _MAX_DOCUMENT) -> bytes:
+        """A short body as a whole."""
+        parts, size = [], 0
+        async for piece in self.exchange.pieces():
+            size += len(piece)
+            if size > limit:
+                raise S3Error("MaxMessageLengthExceeded", "Your request was too big.")
+            parts.append(piece)
+        return b"".join(parts)
+
+    # --- answers ---
+
+    async def answer(self, status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        """Send a short answer."""
+        await self.exchange.answer(status, self.dress(headers or {}), body)
+
+    async def answer_xml(
+        self, name: str, content: Content, *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a document."""
+        namespace = OBS_NAMESPACE if self._is_obs else S3_NAMESPACE
+        body = render_xml(name, content, namespace=namespace)
+        await self.answer(status, {"content-type": "application/xml", **(headers or {})}, body)
+
+    async def answer_error(self, error: TrainshedError) -> None:
+        """Send an error as the client expects it."""
+        if self.exchange.has_begun:
+            raise error
+        await self.exchange.drain()
+        known = translate_error(error)
+        if known.status == 304:
+            await self.exchange.answer(304, self.dress({}))
+            return
+        content: list[tuple[str, str]] = [
+            ("Code", known.code),
+            ("Message", known.message),
+            ("Resource", "/" + "/".join(part for part in (self.bucket, self.key) if part)),
+            *known.details.items(),
+            ("RequestId", self.request_id),
+            ("HostId", self.request_id),
+        ]
+        body = render_xml("Error", content, namespace="")
+        headers = {"content-type": "application/xml"}
+        if known.status == 503:
+            headers["retry-after"] = "1"
+        await self.exchange.answer(known.status, self.dress(headers), body)
+
+    def dress(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Headers in the client's dialect, with the request's number."""
+        dressed = {
+            "server": "Trainshed",
+            f"{self.prefix}request-id": self.request_id,
+            f"{self.prefix}id-2": self.request_id,
+        }
+        for name, value in headers.items():
+            if self._is_obs and name.startswith("x-amz-"):
+                name = "x-obs-" + name.removeprefix("x-amz-")
+            dressed[name] = value
+        return dressed
+
+
+def no_such_bucket(name: str) -> S3Error:
+    """The error for a bucket that is not there."""
+    return S3Error("NoSuchBucket", "The specified bucket does not exist", BucketName=name[:80])
+
+
+def _decode(text: str) -> str:
+    return unquote_to_bytes(text.encode("latin-1")).decode("utf-8", "surrogateescape")
+
+
+def _check_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise S3Error("InvalidURI", "Couldn't parse the specified URI: it is no UTF-8.") from None
+    return text
