@@ -158,10 +158,20 @@ def _pin_round(home: Home, pins: Path) -> list[str]:
 def _list_blobs(index: Path) -> list[str]:
     connection = sqlite3.connect(index)
     try:
-        return [
-            row[0]
-            for row in connection.execute("SELECT DISTINCT blob FROM objects WHERE blob != '' ORDER BY 1")
-        ]
+        present = {
+            row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        # Uploads that are not finished have no place in a backup.
+        for table in ("parts", "slots", "uploads"):
+            if table in present:
+                connection.execute(f"DELETE FROM {table}")
+        connection.commit()
+        named = " UNION ".join(
+            f"SELECT blob FROM {table} WHERE blob != ''"
+            for table in ("objects", "versions")
+            if table in present
+        )
+        return [row[0] for row in connection.execute(f"{named} ORDER BY 1")]
     finally:
         connection.close()
 
