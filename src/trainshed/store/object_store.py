@@ -18,6 +18,7 @@ from trainshed.store.records import (
     PartListing,
     Removal,
     UploadListing,
+    Usage,
     Version,
     VersionListing,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Removal",
     "Upload",
     "UploadListing",
+    "Usage",
     "Version",
     "VersionListing",
 ]
@@ -263,6 +265,23 @@ class ObjectStore(Protocol):
 
     def copy_prefix(self, bucket: str, prefix: str, to_bucket: str, to_prefix: str) -> int:
         """Copy all objects below a prefix in one step: readers see all of the copy or nothing of it."""
+        ...
+
+    # --- how much there is, and how long it stays ---
+
+    def usage(self, workspace_id: str) -> Usage:
+        """What a workspace keeps, and how much it may."""
+        ...
+
+    def set_quota(self, workspace_id: str, size: int | None, objects: int | None) -> None:
+        """Limit a workspace; an empty name limits all that have no limit of their own.
+
+        0 is no limit; None takes the workspace's own limit away.
+        """
+        ...
+
+    def expire_objects(self, now: float | None = None) -> int:
+        """Remove what the lifecycle rules of buckets (the document `lifecycle`) say is over."""
         ...
 
     # --- multipart uploads ---

@@ -15,6 +15,7 @@ __all__ = [
     "PartListing",
     "Removal",
     "UploadListing",
+    "Usage",
     "Version",
     "VersionListing",
 ]
@@ -148,3 +149,13 @@ class Listing:
     folders: tuple[str, ...] = ()
     # The key to continue after, or empty when this was the last page.
     next_after: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a workspace keeps in the store, and how much it may; 0 is no limit."""
+
+    bytes: int
+    objects: int
+    max_bytes: int = 0
+    max_objects: int = 0

@@ -15,13 +15,13 @@ from typing import BinaryIO, TypeVar
 
 from trainshed.model.errors import InvalidInput, NotFound, Unavailable
 from trainshed.model.names import check_bucket_name, check_key
-from trainshed.store.embedded import bucket_rows, garbage, index, multipart_rows
+from trainshed.store.embedded import bucket_rows, garbage, index, multipart_rows, quotas
 from trainshed.store.embedded.blobs import Blobs
 from trainshed.store.embedded.check import CheckReport, check_store
 from trainshed.store.embedded.part_files import PartFiles
 from trainshed.store.embedded.reserve import Reserve
 from trainshed.store.embedded.transactions import Transactions, explain_os_error, explained_errors
-from trainshed.store.object_store import Bucket, Condition, ObjectInfo
+from trainshed.store.object_store import Bucket, Condition, ObjectInfo, Usage
 
 __all__ = ["StoreCore", "checked_metadata", "pieces_of"]
 
@@ -102,10 +102,36 @@ class StoreCore:
             removed += len(blobs)
             self._write(partial(garbage.forget_garbage, blobs=blobs))
 
-    def verify(self, *, quarantine: bool = False) -> CheckReport:
-        """Read every object's bytes again; with `quarantine`, damaged files are set aside and read no more."""
+    def verify(
+        self, *, quarantine: bool = False, on_progress: Callable[[int, int], None] | None = None
+    ) -> CheckReport:
+        """Read every object's bytes again; with `quarantine`, damaged files are set aside and read no more.
+
+        `on_progress` is told the objects and bytes that were checked so far.
+        """
         with explained_errors():
-            return check_store(self._transactions, self._blobs, quarantine=quarantine)
+            return check_store(
+                self._transactions, self._blobs, quarantine=quarantine, on_progress=on_progress
+            )
+
+    def usage(self, workspace_id: str) -> Usage:
+        """What a workspace keeps, and how much it may."""
+        with self._transactions.read() as connection:
+            return quotas.read_usage(connection, workspace_id)
+
+    def total_usage(self) -> Usage:
+        """What the whole store keeps, the platform's own buckets included."""
+        with self._transactions.read() as connection:
+            found = connection.execute("SELECT coalesce(sum(bytes), 0), coalesce(sum(objects), 0) FROM usage")
+            return Usage(*found.fetchone())
+
+    def set_quota(self, workspace_id: str, size: int | None, objects: int | None) -> None:
+        """Limit a workspace; an empty name limits all that have no limit of their own."""
+        self._write(lambda c: quotas.write_quota(c, workspace_id, size, objects))
+
+    def recount(self) -> None:
+        """Count again what every bucket holds: an older version of the platform may have written beside us."""
+        self._write(quotas.recount)
 
     def close(self) -> None:
         """Give back connections and files."""

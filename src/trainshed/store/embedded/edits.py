@@ -1,10 +1,10 @@
-"""Changes that move no bytes: copies, new names, attributes, versions, and the settings of buckets."""
+"""What moves no bytes: lists, copies, new names, attributes, versions, and the settings of buckets."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainshed.model.errors import Conflict, InvalidInput
@@ -13,7 +13,7 @@ from trainshed.store.embedded import bucket_rows, index, versions
 from trainshed.store.embedded.core import StoreCore, checked_metadata
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.version_listing import list_versions
-from trainshed.store.object_store import Condition, ObjectInfo, Removal, VersionListing
+from trainshed.store.object_store import Condition, Listing, ObjectInfo, Removal, VersionListing
 
 __all__ = ["EditOperations"]
 
@@ -22,7 +22,7 @@ _MAX_ATTRIBUTES = 65536
 
 
 class EditOperations(StoreCore):
-    """Copy, rename, describe and version objects; settings of buckets."""
+    """List, copy, rename, describe and version objects; settings of buckets."""
 
     def copy(
         self,
@@ -123,7 +123,7 @@ class EditOperations(StoreCore):
         check_key(key)
         return self._write(work)
 
-    def piece_sizes(self, bucket: str, key: str, version_id: str = "") -> list[int]:
+    def piece_sizes(self, bucket: str, key: str, version_id: str = "") -> Sequence[int]:
         """The sizes of the parts that an object was made of."""
 
         def work(connection: sqlite3.Connection) -> list[int]:
@@ -149,6 +149,12 @@ class EditOperations(StoreCore):
         removal, free = self._write_freeing(work)
         self._remove(free)
         return removal
+
+    def list(
+        self, bucket: str, prefix: str = "", *, delimiter: str = "", after: str = "", limit: int = 1000
+    ) -> Listing:
+        """One page of keys in exact byte order."""
+        return self._read(bucket, lambda c: index.list_page(c, bucket, prefix, delimiter, after, limit))
 
     def list_versions(
         self,

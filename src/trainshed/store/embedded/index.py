@@ -13,6 +13,7 @@ from trainshed.model.errors import Conflict, InvalidInput, NotFound
 from trainshed.store.embedded import versions
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
+from trainshed.store.embedded.quotas import check_quota
 from trainshed.store.object_store import Condition, Listing, ObjectInfo, Removal
 
 __all__ = [
@@ -119,7 +120,7 @@ def put_object(
     number, bucket = find_bucket(connection, info.bucket)
     key = info.key.encode()
     old = connection.execute(
-        "SELECT blob, md5 FROM objects WHERE bucket_id = ? AND key = ?", (number, key)
+        "SELECT blob, md5, size FROM objects WHERE bucket_id = ? AND key = ?", (number, key)
     ).fetchone()
     if condition is not None:
         check_condition(info.key, condition, old[1] if old else None)
@@ -144,6 +145,8 @@ def put_object(
             format_mapping(info.attributes),
         ),
     )
+    if old is None or info.size > old[2] or bucket.versioning:
+        check_quota(connection, bucket.workspace_id)
     return info, release(connection, gone)
 
 
@@ -259,6 +262,7 @@ def copy_prefix(
         f" FROM objects WHERE {within}",
         source,
     ).rowcount
+    check_quota(connection, about.workspace_id)
     return copied, release(connection, [row[0] for row in replaced])
 
 

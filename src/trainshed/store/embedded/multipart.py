@@ -254,9 +254,11 @@ class MultipartOperations(StoreCore):
             multipart_rows.find_upload(connection, bucket, key, upload_id)
             now = multipart_rows.read_parts(connection, upload_id, parts)
             multipart_rows.changed_since(found, now)
-            stored, free = index.put_object(connection, index.Row(info, blob.id), condition)
+            # The parts go first: their bytes count once.
+            free = multipart_rows.drop_upload(connection, upload_id)
+            stored, more = index.put_object(connection, index.Row(info, blob.id), condition)
             index.put_pieces(connection, blob.id, [(part.part.size, part.part.etag) for part in found])
-            return stored, free + multipart_rows.drop_upload(connection, upload_id)
+            return stored, free + more
 
         try:
             info, free = self._write(commit, blob.publish())

@@ -14,6 +14,7 @@ from trainshed.model.errors import Conflict, InvalidInput, NotFound
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.index import folder_of, format_mapping, parse_mapping, successor
+from trainshed.store.embedded.quotas import check_quota
 from trainshed.store.object_store import MultipartUpload, Part, PartListing, UploadListing
 
 __all__ = [
@@ -146,6 +147,7 @@ def put_part(
         connection.execute(
             "UPDATE slots SET is_filled = 1 WHERE upload_id = ? AND number = ?", (upload_id, part.number)
         )
+    check_quota(connection, find_bucket(connection, bucket)[1].workspace_id)
     return part, release(connection, [old[0]] if old else [])
 
 

@@ -17,18 +17,17 @@ from trainshed.store.embedded import bucket_rows, index, multipart_rows
 from trainshed.store.embedded.append import AppendOperations
 from trainshed.store.embedded.blobs import BlobWriter
 from trainshed.store.embedded.core import checked_metadata, pieces_of
-from trainshed.store.embedded.edits import EditOperations
+from trainshed.store.embedded.expiry import ExpiryOperations
 from trainshed.store.embedded.file_window import FileWindow, copy_file
-from trainshed.store.embedded.multipart import MultipartOperations
 from trainshed.store.embedded.upload import Reception, Sink
-from trainshed.store.object_store import FOLDER_TYPE, Bucket, Condition, Listing, ObjectInfo
+from trainshed.store.object_store import FOLDER_TYPE, Bucket, Condition, ObjectInfo
 
 __all__ = ["EmbeddedStore"]
 
 _CHUNK = 1 << 20
 
 
-class EmbeddedStore(MultipartOperations, AppendOperations, EditOperations):
+class EmbeddedStore(ExpiryOperations, AppendOperations):
     """Buckets and objects in a folder of this machine, safe for many processes and threads at once."""
 
     # --- buckets ---
@@ -183,12 +182,6 @@ class EmbeddedStore(MultipartOperations, AppendOperations, EditOperations):
         finally:
             os.close(file)
         return info
-
-    def list(
-        self, bucket: str, prefix: str = "", *, delimiter: str = "", after: str = "", limit: int = 1000
-    ) -> Listing:
-        """One page of keys in exact byte order."""
-        return self._read(bucket, lambda c: index.list_page(c, bucket, prefix, delimiter, after, limit))
 
     def walk(self, bucket: str, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects below a prefix, page by page: no lock is held between them."""
