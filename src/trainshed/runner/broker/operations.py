@@ -11,7 +11,7 @@ from typing import Any
 from trainshed.model.errors import InvalidInput, NotFound
 from trainshed.runner.broker.job_folders import JobFolders
 from trainshed.store.folder_tree import FileGone
-from trainshed.store.object_store import ObjectInfo, ObjectStore
+from trainshed.store.object_store import Condition, ObjectInfo, ObjectStore
 from trainshed.store.transfer import TransferSummary, download_tree, upload_tree
 
 __all__ = ["Operations"]
@@ -82,18 +82,30 @@ class Operations:
         return _describe(self._store.put(bucket, key, body))
 
     def append(self, bucket: str, key: str, body: Iterable[bytes]) -> Answer:
-        """Put bytes behind those of an object, which is made if it is not there."""
+        """Put bytes behind those of an object, which is made if it is not there.
+
+        One that was not made by appending is written anew, with its old bytes in front.
+        """
         self._check(bucket)
-        with self._appending, self._store.upload(bucket, key) as upload:
+        with self._appending:
             try:
-                with self._store.open(bucket, key) as file:
-                    while piece := file.read(_CHUNK):
-                        upload.write(piece)
+                info = self._store.info(bucket, key)
             except NotFound:
-                pass
-            for piece in body:
-                upload.write(piece)
-            return _describe(upload.commit())
+                info = None
+            grows = not self._store.bucket(bucket).versioning and (info is None or info.is_appendable)
+            if grows:
+                upload = self._store.append(bucket, key, info.size if info else 0)
+            else:
+                condition = Condition(if_match=info.etag) if info else Condition(if_none_match="*")
+                upload = self._store.upload(bucket, key, condition=condition)
+            with upload:
+                if info is not None and not grows:
+                    with self._store.open(bucket, key) as file:
+                        while piece := file.read(_CHUNK):
+                            upload.write(piece)
+                for piece in body:
+                    upload.write(piece)
+                return _describe(upload.commit())
 
     def make_folder(self, bucket: str, key: str) -> Answer:
         """Make an empty folder; a bucket's own root is there already."""
