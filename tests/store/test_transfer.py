@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainshed.model.errors import InvalidInput, NotFound, Unavailable
-from trainshed.store import folder_tree
+from trainshed.store import file_copy, folder_tree, transfer
 from trainshed.store.embedded.store import EmbeddedStore
 from trainshed.store.transfer import Skipped, download_tree, upload_tree
 
@@ -289,3 +290,82 @@ def test_no_key_ever_leaves_the_folder(
     files = [path for path in (outer / "target").rglob("*") if path.is_file()]
     assert len(files) == summary.files
     assert summary.files + summary.folders + summary.skipped_count == len(keys)
+
+
+def test_only_what_changed_is_sent_again(store: EmbeddedStore, tmp_path: Path) -> None:
+    for name in ("same", "longer", "other", "mode"):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"the first content")
+    upload_tree(store, tmp_path / "in", "data", "out/")
+    before = {info.key: info.modified_at for info in store.walk("data", "out/")}
+    (tmp_path / "in" / "longer").write_bytes(b"the first content and more")
+    (tmp_path / "in" / "other").write_bytes(b"another content !")
+    (tmp_path / "in" / "mode").chmod(0o755)
+    (tmp_path / "in" / "new").write_bytes(b"")
+    summary = upload_tree(store, tmp_path / "in", "data", "out/", only_changed=True)
+    assert summary.files == 4 and summary.unchanged == 1
+    assert store.info("data", "out/same").modified_at == before["out/same"]
+    download_tree(store, "data", "out/", tmp_path / "back")
+    assert tree_of(tmp_path / "in") == tree_of(tmp_path / "back")
+    assert store.info("data", "out/mode").metadata == {"mode": "755"}
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_large_file_is_told_step_by_step_and_can_be_ended(
+    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(transfer, "_LARGE", 1 << 20)
+    monkeypatch.setattr(file_copy, "_STEP", 1 << 20)
+    content = os.urandom(3 << 20) + b"end"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "large.bin").write_bytes(content)
+    told: list[tuple[int, int]] = []
+
+    def move(progress: Any) -> None:
+        if way == "up":
+            upload_tree(store, tmp_path / "in", "data", "", on_progress=progress)
+        else:
+            download_tree(store, "data", "", tmp_path / "out", on_progress=progress)
+
+    if way == "down":
+        upload_tree(store, tmp_path / "in", "data", "")
+    move(lambda files, size: told.append((files, size)))
+    assert told == [(0, 1 << 20), (0, 2 << 20), (0, 3 << 20), (0, len(content)), (1, len(content))]
+    if way == "down":
+        assert (tmp_path / "out" / "large.bin").read_bytes() == content
+
+    def stop(files: int, size: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        move(stop)
+    assert store.info("data", "large.bin").size == len(content)
+    if way == "down":
+        assert os.listdir(tmp_path / "out") == ["large.bin"]
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_a_file_takes_the_place_of_an_older_one_and_leaves_no_traces(
+    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    if not nameless:
+        create = os.open
+
+        def refuse(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+            return create(path, flags, *arguments, **options)
+
+        monkeypatch.setattr(folder_tree.os, "open", refuse)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_bytes(b"old")
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (tmp_path / "out" / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out" / "c").mkdir()
+    for key in ("a", "b", "c", "d"):
+        store.put("data", key, b"new")
+    summary = download_tree(store, "data", "", tmp_path / "out")
+    assert [skipped.path for skipped in summary.skipped] == ["c"]
+    assert tree_of(tmp_path / "out") == {"a": b"new", "b": b"new", "c": None, "d": b"new"}
+    assert (tmp_path / "elsewhere").read_bytes() == b"mine"
+    assert stat.S_IMODE((tmp_path / "out" / "a").stat().st_mode) == 0o644

@@ -20,6 +20,7 @@ from trainshed.store.transfer import upload_tree
 
 __all__ = ["export_logs", "log_streams", "upload_logs", "upload_metrics", "upload_outputs"]
 
+_SAY_EVERY = 5.0
 # Waits between tries: a store that is busy or restarting is back long before the last one.
 _TRIES = (0.5, 2.0, 5.0, 15.0, 30.0)
 _LONGEST_WAIT_FOR_ROOM = 2.0
@@ -34,15 +35,21 @@ def upload_outputs(
         if not source.is_dir() or source.is_symlink():
             log.say(f"output {output.name}: the folder is gone, nothing to upload")
             continue
+        tell = _Progress(output.name, log)
         try:
             require_own_bucket(store, output.bucket, launch.workspace_id)
-            summary = _again(partial(upload_tree, store, source, output.bucket, output.prefix), log.say)
+            # A second try, here or after a lost runner, only sends what the first one did not.
+            upload = partial(
+                upload_tree, store, source, output.bucket, output.prefix, on_progress=tell, only_changed=True
+            )
+            summary = _again(upload, log.say)
         except TrainshedError as fault:
             log.say(f"output {output.name}: upload failed: {fault}")
             return fault
         log.say(
             f"output {output.name}: {summary.files} files, {summary.bytes / 1e6:.1f} MB "
             f"to obs://{output.bucket}/{output.prefix}"
+            + (f", {summary.unchanged} files were there already" if summary.unchanged else "")
         )
         for skipped in summary.skipped[:20]:
             log.say(f"output {output.name}: left out {skipped}")
@@ -98,6 +105,21 @@ def log_streams(launch: NodeLaunch, folder: RunFolder) -> dict[str, Path]:
     """All logs of a node: what the platform said, and each rank's output."""
     ranks = {f"rank-{process.rank}": folder.rank_log(process.rank) for process in launch.processes}
     return {**ranks, "platform": folder.platform_log}
+
+
+class _Progress:
+    """Says every few seconds how much of an output is uploaded."""
+
+    def __init__(self, name: str, log: PlatformLog) -> None:
+        self._name = name
+        self._log = log
+        self._next = time.monotonic() + _SAY_EVERY
+
+    def __call__(self, files: int, size: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _SAY_EVERY
+            self._log.say(f"output {self._name}: {files} files, {size / 1e6:.0f} MB so far")
 
 
 T = TypeVar("T")

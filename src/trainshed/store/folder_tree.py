@@ -115,22 +115,25 @@ class FolderTree:
         *above, name = parts
         with self.open_folder(above, make=True) as here:
             part = f".trainshed-{os.urandom(8).hex()}.part"
-            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=here)
+            file, is_nameless = _create(here, part)
             try:
-                try:
-                    yield file
-                    if self._owner:
-                        os.fchown(file, *self._owner)
-                    os.fchmod(file, 0o755 if is_executable else 0o644)
-                finally:
-                    os.close(file)
+                yield file
+                if self._owner:
+                    os.fchown(file, *self._owner)
+                os.fchmod(file, 0o755 if is_executable else 0o644)
+                if is_nameless and _give_name(file, here, name, part):
+                    return
+                is_nameless = False
                 os.rename(part, name, src_dir_fd=here, dst_dir_fd=here)
             except IsADirectoryError:
                 os.unlink(part, dir_fd=here)
                 raise FileGone("a folder of that name stands in its place") from None
             except BaseException:
-                os.unlink(part, dir_fd=here)
+                if not is_nameless:
+                    os.unlink(part, dir_fd=here)
                 raise
+            finally:
+                os.close(file)
 
     @contextmanager
     def open_folder(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
@@ -158,6 +161,29 @@ class FolderTree:
             yield here
         finally:
             os.close(here)
+
+
+def _create(folder: int, part: str) -> tuple[int, bool]:
+    """A new file for writing: without any name where the file system can (nothing is left when we are killed,
+    and the folder is touched once), else under the name `part`."""
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    try:
+        return os.open(".", flags | os.O_TMPFILE, 0o600, dir_fd=folder), True
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise
+    return os.open(part, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder), False
+
+
+def _give_name(file: int, folder: int, name: str, part: str) -> bool:
+    """Give a nameless file its name; where that is taken, the name `part`, and False is returned."""
+    source = f"/proc/self/fd/{file}"
+    try:
+        os.link(source, name, dst_dir_fd=folder, follow_symlinks=True)
+        return True
+    except FileExistsError:
+        os.link(source, part, dst_dir_fd=folder, follow_symlinks=True)
+        return False
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

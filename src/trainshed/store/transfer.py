@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import queue
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainshed.model.errors import InvalidInput, NotFound, Unavailable
+from trainshed.store.embedded.store import EmbeddedStore
+from trainshed.store.file_copy import copy_in_steps
 from trainshed.store.folder_tree import FileGone, FolderTree, safe_parts
 from trainshed.store.object_store import ObjectInfo, ObjectStore
+from trainshed.store.snapshot import is_executable
 
 __all__ = ["Skipped", "TransferSummary", "download_tree", "upload_tree"]
 
@@ -21,9 +24,14 @@ T = TypeVar("T")
 # Called with the number of files and of bytes moved so far.
 Progress = Callable[[int, int], None]
 
-_THREADS = 8
-_IN_FLIGHT = 64
+# A store of this machine is as fast as its processors and its disk; another one answers late, but many at once.
+_THREADS_NEAR = max(2, min(8, os.cpu_count() or 2))
+_THREADS_FAR = 16
+# Most of an upload's time is waiting for the disk to say that it has the bytes.
+_THREADS_UP = 8
 _CHUNK = 1 << 20
+# From this size on a file is copied in steps, so that a copy can be watched and ended.
+_LARGE = 64 << 20
 _SKIPPED_LISTED = 1000
 
 
@@ -44,6 +52,8 @@ class TransferSummary:
     folders: int = 0
     skipped: tuple[Skipped, ...] = ()
     skipped_count: int = 0
+    # Files that were in the store already, with the same bytes; not among `files`.
+    unchanged: int = 0
 
 
 class _Tally:
@@ -52,15 +62,31 @@ class _Tally:
     def __init__(self, on_progress: Progress | None) -> None:
         self._lock = threading.Lock()
         self._on_progress = on_progress
-        self._files = self._bytes = self._folders = self._skipped_count = 0
+        self._files = self._bytes = self._folders = self._skipped_count = self._unchanged = 0
+        self._under_way = 0
         self._skipped: list[Skipped] = []
 
-    def add_file(self, size: int) -> None:
+    def add_file(self, size: int, already_told: int = 0) -> None:
         with self._lock:
             self._files += 1
             self._bytes += size
-            if self._on_progress is not None:
-                self._on_progress(self._files, self._bytes)
+            self._under_way -= already_told
+            self._tell()
+
+    def add_bytes(self, count: int) -> None:
+        """Bytes of a large file, before the whole of it is there."""
+        with self._lock:
+            self._under_way += count
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self._files, self._bytes + self._under_way)
+
+    def add_unchanged(self) -> None:
+        with self._lock:
+            self._unchanged += 1
+            self._tell()
 
     def add_folder(self) -> None:
         with self._lock:
@@ -74,7 +100,9 @@ class _Tally:
 
     def summary(self) -> TransferSummary:
         skipped = tuple(sorted(self._skipped, key=lambda skipped: skipped.path))
-        return TransferSummary(self._files, self._bytes, self._folders, skipped, self._skipped_count)
+        return TransferSummary(
+            self._files, self._bytes, self._folders, skipped, self._skipped_count, self._unchanged
+        )
 
 
 def download_tree(
@@ -108,18 +136,25 @@ def download_tree(
             store.bucket(bucket)
             return tally.summary()
         place(first)
-        _in_parallel(objects, place)
+        _in_parallel(objects, place, _threads_for(store))
     return tally.summary()
 
 
 def upload_tree(
-    store: ObjectStore, folder: Path, bucket: str, prefix: str, *, on_progress: Progress | None = None
+    store: ObjectStore,
+    folder: Path,
+    bucket: str,
+    prefix: str,
+    *,
+    on_progress: Progress | None = None,
+    only_changed: bool = False,
 ) -> TransferSummary:
     """Bring what lies in a local folder into the store, below a prefix.
 
     Symbolic links are never followed, and only regular files are read; what is left out is listed. Empty folders
     become markers, and the executable bit is kept. A file that is still being written is taken as long as it
-    is at that moment.
+    is at that moment. With `only_changed`, files whose bytes are in the store already are not sent again: what
+    a second try after a failure costs is reading them.
     """
     if prefix and not prefix.endswith("/"):
         prefix += "/"
@@ -133,9 +168,9 @@ def upload_tree(
             if path.endswith("/"):
                 _send_folder(store, bucket, prefix + path, tally, path)
             else:
-                _send(store, tree, path, bucket, prefix + path, tally)
+                _send(store, tree, path, bucket, prefix + path, tally, only_changed)
 
-        _in_parallel(tree.walk(tally.skip), send)
+        _in_parallel(tree.walk(tally.skip), send, _THREADS_UP)
     return tally.summary()
 
 
@@ -147,7 +182,9 @@ def _send_folder(store: ObjectStore, bucket: str, key: str, tally: _Tally, path:
         tally.skip(os.fsencode(path).decode(errors="replace"), "the name cannot be an object key")
 
 
-def _send(store: ObjectStore, tree: FolderTree, path: str, bucket: str, key: str, tally: _Tally) -> None:
+def _send(
+    store: ObjectStore, tree: FolderTree, path: str, bucket: str, key: str, tally: _Tally, only_changed: bool
+) -> None:
     if not _is_key(key):
         return tally.skip(os.fsencode(path).decode(errors="replace"), "the name cannot be an object key")
     try:
@@ -157,12 +194,40 @@ def _send(store: ObjectStore, tree: FolderTree, path: str, bucket: str, key: str
     try:
         facts = os.fstat(file)
         metadata = {"mode": "755"} if facts.st_mode & stat.S_IXUSR else {}
-        info = store.put(bucket, key, _read_up_to(file, facts.st_size), metadata=metadata)
+        if only_changed and _is_stored(store, bucket, key, file, facts.st_size, metadata):
+            return tally.add_unchanged()
+        told = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal told
+            for piece in _read_up_to(file, facts.st_size):
+                yield piece
+                if facts.st_size >= _LARGE:
+                    tally.add_bytes(len(piece))
+                    told += len(piece)
+
+        info = store.put(bucket, key, pieces(), metadata=metadata)
     except _Unreadable as error:
         return tally.skip(path, str(error))
     finally:
         os.close(file)
-    return tally.add_file(info.size)
+    return tally.add_file(info.size, told)
+
+
+def _is_stored(
+    store: ObjectStore, bucket: str, key: str, file: int, size: int, metadata: dict[str, str]
+) -> bool:
+    """Whether an object has the very bytes of a file. (An ETag that is no MD5 equals none.)"""
+    try:
+        info = store.info(bucket, key)
+    except NotFound:
+        return False
+    if info.size != size or info.metadata != metadata:
+        return False
+    md5 = hashlib.md5(usedforsecurity=False)
+    for piece in _read_up_to(file, size):
+        md5.update(piece)
+    return md5.hexdigest() == info.etag
 
 
 class _Unreadable(Exception):
@@ -194,9 +259,13 @@ def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, ta
         if is_folder:
             tree.make_folder(parts)
             return tally.add_folder()
-        with tree.new_file(parts, is_executable=_is_executable(info)) as file:
+        with tree.new_file(parts, is_executable=is_executable(info.metadata)) as file:
+            told = 0
             try:
-                fetched = store.fetch_to_file(info.bucket, info.key, file)
+                if info.size < _LARGE:
+                    size = store.fetch_to_file(info.bucket, info.key, file).size
+                else:
+                    size = told = _fetch_in_steps(store, info, file, tally.add_bytes)
             except NotFound:
                 # Removed since it was listed.
                 raise FileGone("it vanished from the store") from None
@@ -208,14 +277,24 @@ def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, ta
             hint="Look at the free space and the permissions of the target folder.",
             code="target_failed",
         ) from error
-    return tally.add_file(fetched.size)
+    return tally.add_file(size, told)
 
 
-def _is_executable(info: ObjectInfo) -> bool:
-    try:
-        return bool(int(info.metadata.get("mode", "0"), 8) & stat.S_IXUSR)
-    except ValueError:
-        return False
+def _fetch_in_steps(store: ObjectStore, info: ObjectInfo, target: int, tick: Callable[[int], None]) -> int:
+    """Copy a large object into an open file, step by step; tells its size."""
+    found, source = store.open_object(info.bucket, info.key)
+    with source:
+        try:
+            descriptor = source.fileno()
+        except OSError:
+            while piece := source.read(_CHUNK):
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(target, view) :]
+                tick(len(piece))
+        else:
+            copy_in_steps(descriptor, target, found.size, tick)
+    return found.size
 
 
 def _is_key(key: str) -> bool:
@@ -243,36 +322,32 @@ def _without_clashes(objects: Iterable[ObjectInfo], tally: _Tally) -> Iterator[O
         yield info
 
 
-def _in_parallel(items: Iterable[T], work: Callable[[T], None]) -> None:
+def _threads_for(store: ObjectStore) -> int:
+    return _THREADS_NEAR if isinstance(store, EmbeddedStore) else _THREADS_FAR
+
+
+def _in_parallel(items: Iterable[T], work: Callable[[T], None], count: int) -> None:
     """Work on items in a few threads, with few of them in memory; the first error stops all and is raised."""
-    waiting: queue.Queue[T | None] = queue.Queue(maxsize=_IN_FLIGHT)
+    source = iter(items)
+    taking = threading.Lock()
     errors: list[BaseException] = []
 
     def serve() -> None:
-        while (item := waiting.get()) is not None:
-            if errors:
-                continue
-            try:
+        try:
+            while not errors:
+                with taking:
+                    item = next(source, None)
+                if item is None:
+                    return
                 work(item)
-            except BaseException as error:
-                errors.append(error)
+        except BaseException as error:
+            errors.append(error)
 
-    threads: list[threading.Thread] = []
-    try:
-        for item in items:
-            if errors:
-                break
-            if len(threads) < _THREADS:
-                threads.append(threading.Thread(target=serve, daemon=True))
-                threads[-1].start()
-            waiting.put(item)
-    except BaseException as error:
-        errors.append(error)
-        raise
-    finally:
-        for _ in threads:
-            waiting.put(None)
-        for thread in threads:
-            thread.join()
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count - 1)]
+    for thread in threads:
+        thread.start()
+    serve()
+    for thread in threads:
+        thread.join()
     if errors:
         raise errors[0]
