@@ -56,7 +56,11 @@ def test_every_setting_is_documented_with_its_default(field: dataclasses.Field[A
     row = table_rows("docs/settings.md").get(field.name)
     assert row is not None, f"docs/settings.md does not mention {field.name}"
     default = field.default
-    shown = {True: "true", False: "false", "": "empty", (): "none"}.get(default, f"{default}")
+    shown = (
+        str(default).lower()
+        if isinstance(default, bool)
+        else {"": "empty", (): "none"}.get(default, f"{default}")
+    )
     assert row[0].strip("`") == shown
 
 

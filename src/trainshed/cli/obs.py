@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainshed.cli.obs_upkeep import gc, quota, verify
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
 from trainshed.model.names import ObsUrl, check_bucket_name, parse_obs_url
 
@@ -29,6 +30,10 @@ def obs() -> None:
 
     Places in the store are written obs://bucket/key; one that ends in / is a folder.
     """
+
+
+for _command in (verify, gc, quota):
+    obs.add_command(_command)
 
 
 @obs.command()

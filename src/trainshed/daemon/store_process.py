@@ -12,9 +12,12 @@ def main() -> int:
     """Serve until SIGTERM."""
     process = begin("store")
     from trainshed.api.obs.app import create_app
+    from trainshed.daemon.store_upkeep import apply_default_quota, keep_tidy
     from trainshed.services.platform import open_platform
 
     platform = open_platform(process.home, process.settings)
+    apply_default_quota(platform.store, process.settings)
+    keep_tidy(platform.store)
     serve(create_app(platform), process.settings.host, process.settings.obs_port, process.say_ready)
     return 0
 

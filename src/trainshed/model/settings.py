@@ -49,6 +49,8 @@ class Settings:
     input_cache_gb: int = _setting(
         200, "Disk space for inputs kept ready; on the store's own disk they take next to none."
     )
+    quota_gb: int = _setting(0, "Gigabytes that a workspace may keep in the object store; 0 is no limit.")
+    quota_objects: int = _setting(0, "Objects that a workspace may keep; 0 is no limit.")
     install_uid: int = _setting(199999, "Started as root, packages are installed as this user id.")
     requirements_may_name_index: bool = _setting(
         False, "Whether a job's requirement file may name a package index of its own (--index-url)."

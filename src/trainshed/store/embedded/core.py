@@ -83,6 +83,8 @@ class StoreCore:
     def collect_garbage(self) -> int:
         """Remove what processes that were killed left, and uploads that were given up; tells how many blobs."""
         self._drop_stale_uploads(time.time() - _ABANDONED_SECONDS)
+        if self._swept:
+            self._write(lambda c: None)
         with self._transactions.read() as connection:
 
             def unknown(blobs: list[str]) -> set[str]:
