@@ -91,9 +91,7 @@ async def get_setting(visit: Visit, name: str) -> None:
     if name in _MISSING:
         code, message = _MISSING[name]
         raise S3Error(code, message, BucketName=visit.bucket)
-    if name == "versioning":
-        await visit.answer_xml("VersioningConfiguration", [])
-    elif name == "requestPayment":
+    if name == "requestPayment":
         await visit.answer_xml("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
     elif name == "logging":
         await visit.answer_xml("BucketLoggingStatus", [])

@@ -45,6 +45,7 @@ class Exchange:
         self._send = send
         self._executor = executor
         self.method: str = scope["method"]
+        self.scheme: str = scope.get("scheme", "http")
         path = scope.get("raw_path") or scope["path"].encode()
         # As on the wire, percent signs and all: that is what a signature is made over.
         self.path = path.decode("latin-1").partition("?")[0]

@@ -12,7 +12,7 @@ from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.visit import Visit
 from trainshed.store.object_store import ObjectInfo
 
-__all__ = ["About", "object_headers", "read_about"]
+__all__ = ["About", "object_headers", "override_headers", "read_about", "version_header"]
 
 DEFAULT_TYPE = "binary/octet-stream"
 _KEPT = ("cache-control", "content-disposition", "content-encoding", "content-language", "expires")
@@ -102,13 +102,18 @@ def object_headers(visit: Visit, info: ObjectInfo, *, is_whole: bool = True) -> 
         elif name.startswith("checksum-") and is_whole and visit.option("checksum-mode").upper() == "ENABLED":
             headers[f"x-amz-{name}"] = value
             headers["x-amz-checksum-type"] = "COMPOSITE" if "-" in value else "FULL_OBJECT"
-    if info.version_id:
-        headers["x-amz-version-id"] = info.version_id
-    if visit.is_obs:
+    headers.update(version_header(info))
+    # The OBS SDK looks for these whatever dialect it speaks.
+    if visit.is_obs or info.is_appendable:
         headers["x-obs-object-type"] = "Appendable" if info.is_appendable else "Normal"
-        if info.is_appendable:
-            headers["x-obs-next-append-position"] = str(info.size)
+    if info.is_appendable:
+        headers["x-obs-next-append-position"] = str(info.size)
     return headers
+
+
+def version_header(info: ObjectInfo) -> dict[str, str]:
+    """The header that names the version, where versions are kept."""
+    return {"x-amz-version-id": info.version_id} if info.version_id else {}
 
 
 def override_headers(visit: Visit, headers: Mapping[str, str]) -> dict[str, str]:

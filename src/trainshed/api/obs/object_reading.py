@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from trainshed.api.obs.conditions import check_read
@@ -16,16 +17,22 @@ __all__ = ["get_object", "head_object"]
 
 
 async def get_object(visit: Visit) -> None:
-    """Send an object, or a range of it."""
+    """Send an object, or a range or a part of it."""
+    version = visit.query.get("versionId", "")
 
-    def begin() -> tuple[ObjectInfo, BinaryIO]:
-        visit.readable()
-        return visit.store.open_object(visit.bucket, visit.key)
+    def begin() -> tuple[ObjectInfo, BinaryIO, Sequence[int]]:
+        visit.readable_object(visit.bucket, visit.key, version)
+        info, file = visit.store.open_object(visit.bucket, visit.key, version)
+        try:
+            return info, file, _piece_sizes(visit, info)
+        except BaseException:
+            file.close()
+            raise
 
     # Sent from the open file, not by path: the object may be overwritten before the server opened the path.
-    info, file = await visit.do(begin)
+    info, file, pieces = await visit.do(begin)
     try:
-        status, headers, start, length = _plan(visit, info)
+        status, headers, start, length = _plan(visit, info, pieces)
         if start:
             await visit.exchange.in_thread(file.seek, start)
         await visit.exchange.answer_file(status, visit.dress(headers), file, length)
@@ -35,21 +42,34 @@ async def get_object(visit: Visit) -> None:
 
 async def head_object(visit: Visit) -> None:
     """Send what is known of an object."""
+    version = visit.query.get("versionId", "")
 
-    def describe() -> ObjectInfo:
-        visit.readable()
-        return visit.store.info(visit.bucket, visit.key)
+    def describe() -> tuple[ObjectInfo, Sequence[int]]:
+        visit.readable_object(visit.bucket, visit.key, version)
+        info = visit.store.info(visit.bucket, visit.key, version)
+        return info, _piece_sizes(visit, info)
 
-    info = await visit.do(describe)
-    status, headers, _, length = _plan(visit, info)
+    info, pieces = await visit.do(describe)
+    status, headers, _, length = _plan(visit, info, pieces)
     await visit.answer(status, {**headers, "content-length": str(length)})
 
 
-def _plan(visit: Visit, info: ObjectInfo) -> tuple[int, dict[str, str], int, int]:
+def _piece_sizes(visit: Visit, info: ObjectInfo) -> Sequence[int]:
+    """The sizes of the object's parts, for those who ask for one."""
+    if "partNumber" not in visit.query:
+        return ()
+    return visit.store.piece_sizes(info.bucket, info.key, visit.query.get("versionId", "")) or (info.size,)
+
+
+def _plan(visit: Visit, info: ObjectInfo, pieces: Sequence[int]) -> tuple[int, dict[str, str], int, int]:
     """Status, headers, first byte and length of the answer."""
     check_read(visit.headers, info)
     span = None
-    if _applies_range(visit, info):
+    if pieces:
+        if "range" in visit.headers:
+            raise S3Error("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
+        span = _part_span(visit, pieces)
+    elif _applies_range(visit, info):
         try:
             span = parse_range(visit.headers.get("range", ""), info.size)
         except UnsatisfiableRange:
@@ -60,11 +80,23 @@ def _plan(visit: Visit, info: ObjectInfo) -> tuple[int, dict[str, str], int, int
                 RangeRequested=visit.headers.get("range", "")[:100],
             ) from None
     headers = override_headers(visit, object_headers(visit, info, is_whole=span is None))
+    if len(pieces) > 1:
+        headers["x-amz-mp-parts-count"] = str(len(pieces))
     if span is None:
         return 200, headers, 0, info.size
     start, length = span
     headers["content-range"] = f"bytes {start}-{start + length - 1}/{info.size}"
     return 206, headers, start, length
+
+
+def _part_span(visit: Visit, pieces: Sequence[int]) -> tuple[int, int] | None:
+    number = visit.query.get("partNumber", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) >= 1):
+        raise S3Error("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
+    if int(number) > len(pieces):
+        raise S3Error("InvalidRange", "The requested part number is not satisfiable")
+    length = pieces[int(number) - 1]
+    return (sum(pieces[: int(number) - 1]), length) if length else None
 
 
 def _applies_range(visit: Visit, info: ObjectInfo) -> bool:

@@ -8,12 +8,12 @@ from urllib.parse import unquote_to_bytes
 from trainshed.api.obs.body import BodyReader, receive, receive_document
 from trainshed.api.obs.conditions import check_copy_source, read_write_condition
 from trainshed.api.obs.errors import S3Error, translate_error
-from trainshed.api.obs.object_headers import read_about
+from trainshed.api.obs.object_headers import read_about, version_header
 from trainshed.api.obs.visit import Visit
 from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, parse_xml, text_of
 from trainshed.model.errors import TrainshedError
 from trainshed.model.names import check_key
-from trainshed.store.object_store import ObjectInfo, Upload
+from trainshed.store.object_store import ObjectInfo, Removal, Upload
 
 __all__ = ["copy_object", "delete_object", "delete_objects", "put_object", "read_copy_source"]
 
@@ -36,7 +36,7 @@ async def put_object(visit: Visit) -> None:
         )
 
     info, checksum = await receive(visit, begin)
-    headers = {"etag": f'"{info.etag}"', **_version(info)}
+    headers = {"etag": f'"{info.etag}"', **version_header(info)}
     for name, value in checksum.items():
         headers[f"x-amz-{name}"] = value
         headers["x-amz-checksum-type"] = "FULL_OBJECT"
@@ -45,26 +45,26 @@ async def put_object(visit: Visit) -> None:
 
 async def copy_object(visit: Visit) -> None:
     """Copy an object, with its metadata or with that of the request."""
-    source, key = read_copy_source(visit)
+    source, key, version = read_copy_source(visit)
     directive = visit.option("metadata-directive").upper() or "COPY"
     if directive not in ("COPY", "REPLACE", "REPLACE_NEW"):
         raise S3Error("InvalidArgument", "Unknown metadata directive.")
 
     def work() -> ObjectInfo:
-        visit.readable(source)
+        visit.readable_object(source, key, version)
         visit.writable()
         check_key(visit.key)
-        info = visit.store.info(source, key)
+        info = visit.store.info(source, key, version)
         check_copy_source(visit.headers, visit.prefix, info)
         if directive == "COPY":
-            if (source, key) == (visit.bucket, visit.key) and not visit.option("storage-class"):
+            if (source, key, version) == (visit.bucket, visit.key, "") and not visit.option("storage-class"):
                 raise S3Error(
                     "InvalidRequest",
                     "This copy request is illegal because it is trying to copy an object to itself without"
                     " changing the object's metadata, storage class, website redirect location or encryption"
                     " attributes.",
                 )
-            return visit.store.copy(source, key, visit.bucket, visit.key)
+            return visit.store.copy(source, key, visit.bucket, visit.key, version_id=version)
         about = read_about(visit)
         # The bytes stay the same, and so does their checksum.
         checksums = {name: value for name, value in info.attributes.items() if name.startswith("checksum-")}
@@ -73,6 +73,7 @@ async def copy_object(visit: Visit) -> None:
             key,
             visit.bucket,
             visit.key,
+            version_id=version,
             content_type=about.content_type,
             metadata=about.metadata,
             attributes=about.attributes | checksums,
@@ -80,12 +81,12 @@ async def copy_object(visit: Visit) -> None:
 
     info = await visit.do(work)
     content = [("LastModified", format_time(info.modified_at)), ("ETag", f'"{info.etag}"')]
-    await visit.answer_xml("CopyObjectResult", content, headers=_version(info))
+    await visit.answer_xml("CopyObjectResult", content, headers=version_header(info))
 
 
-def read_copy_source(visit: Visit) -> tuple[str, str]:
-    """Bucket and key in the `copy-source` header."""
-    text = visit.option("copy-source").partition("?")[0]
+def read_copy_source(visit: Visit) -> tuple[str, str, str]:
+    """Bucket, key and version in the `copy-source` header."""
+    text, _, version = visit.option("copy-source").partition("?versionId=")
     try:
         place = unquote_to_bytes(text.encode("latin-1")).decode().removeprefix("/")
     except UnicodeDecodeError:
@@ -95,45 +96,47 @@ def read_copy_source(visit: Visit) -> tuple[str, str]:
         raise S3Error(
             "InvalidArgument", "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
         )
-    return bucket, key
+    return bucket, key, version
 
 
 async def delete_object(visit: Visit) -> None:
     """Remove an object; one that is not there is gone already."""
 
-    def work() -> None:
+    def work() -> Removal:
         visit.writable()
         check_key(visit.key)
-        visit.store.delete(visit.bucket, visit.key)
+        return visit.store.remove(visit.bucket, visit.key, visit.query.get("versionId", ""))
 
-    await visit.do(work)
-    await visit.answer(204)
+    removal = await visit.do(work)
+    headers = {"x-amz-version-id": removal.version_id} if removal.version_id else {}
+    if removal.is_delete_marker:
+        headers["x-amz-delete-marker"] = "true"
+    await visit.answer(204, headers)
 
 
 async def delete_objects(visit: Visit) -> None:
     """Remove up to 1,000 objects."""
     await visit.do(visit.writable)
     root = parse_xml(await receive_document(visit), "Delete")
-    keys = [text_of(entry, "Key") for entry in children(root, "Object")]
+    keys = [(text_of(entry, "Key"), text_of(entry, "VersionId", "")) for entry in children(root, "Object")]
     if not 1 <= len(keys) <= _MOST_DELETES:
         raise malformed_xml()
     quiet = text_of(root, "Quiet", "").strip().lower() == "true"
 
-    def delete(key: str) -> tuple[str, list[tuple[str, str]]]:
+    def delete(key: str, version: str) -> tuple[str, list[tuple[str, Any]]]:
+        named: list[tuple[str, Any]] = [("Key", key), ("VersionId", version or None)]
         try:
             check_key(key)
-            visit.store.delete(visit.bucket, key)
+            removal = visit.store.remove(visit.bucket, key, version)
         except TrainshedError as error:
             known = translate_error(error)
-            return "Error", [("Key", key), ("Code", known.code), ("Message", known.message)]
-        return "Deleted", [("Key", key)]
+            return "Error", [*named, ("Code", known.code), ("Message", known.message)]
+        if removal.is_delete_marker:
+            named += [("DeleteMarker", True), ("DeleteMarkerVersionId", removal.version_id)]
+        return "Deleted", named
 
     def work() -> list[tuple[str, Any]]:
-        results = [delete(key) for key in keys]
+        results = [delete(key, version) for key, version in keys]
         return [result for result in results if result[0] == "Error" or not quiet]
 
     await visit.answer_xml("DeleteResult", await visit.do(work))
-
-
-def _version(info: ObjectInfo) -> dict[str, str]:
-    return {"x-amz-version-id": info.version_id} if info.version_id else {}

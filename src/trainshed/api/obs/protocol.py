@@ -3,8 +3,8 @@
 | about | operations |
 |---|---|
 | service | list buckets; `HEAD ?apiversion` (OBS) |
-| bucket | create, head, delete, `?location`; list objects (v1, v2); `POST ?delete` |
-| object | put, get, head, delete, copy |
+| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`; `POST ?delete` |
+| object | put, get, head, delete, copy; `?uploads`, `?uploadId`; OBS: `?append`, `?rename`, `?metadata` |
 
 A parameter that names something we do not know is answered with NotImplemented: it must never be taken for the plain
 operation without it.
@@ -16,7 +16,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from trainshed.api.obs import bucket_operations, listing, object_reading, object_writing
+from trainshed.api.obs import (
+    bucket_operations,
+    listing,
+    multipart,
+    object_reading,
+    object_writing,
+    obs_operations,
+    versioning,
+)
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.exchange import Exchange, TransferBroken
 from trainshed.api.obs.visit import Visit
@@ -54,6 +62,7 @@ _DETAILS = frozenset(
         "position",
         "name",
         "partnumber",
+        "versionid",
         "content-type",
         "content-md5",
     ]
@@ -61,7 +70,6 @@ _DETAILS = frozenset(
 
 _SETTINGS = frozenset(
     [
-        "versioning",
         "policy",
         "cors",
         "lifecycle",
@@ -79,6 +87,10 @@ _BUCKET: dict[tuple[str, str], _Operation] = {
     ("PUT", ""): bucket_operations.create_bucket,
     ("DELETE", ""): bucket_operations.delete_bucket,
     ("GET", "location"): bucket_operations.get_location,
+    ("GET", "uploads"): multipart.list_uploads,
+    ("GET", "versioning"): versioning.get_versioning,
+    ("PUT", "versioning"): versioning.put_versioning,
+    ("GET", "versions"): versioning.list_versions,
     ("POST", "delete"): object_writing.delete_objects,
 }
 _OBJECT: dict[tuple[str, str], _Operation] = {
@@ -87,6 +99,15 @@ _OBJECT: dict[tuple[str, str], _Operation] = {
     ("PUT", ""): object_writing.put_object,
     ("PUT", "copy-source"): object_writing.copy_object,
     ("DELETE", ""): object_writing.delete_object,
+    ("POST", "uploads"): multipart.create_upload,
+    ("PUT", "uploadId"): multipart.put_part,
+    ("PUT", "uploadId+copy-source"): multipart.copy_part,
+    ("POST", "uploadId"): multipart.complete_upload,
+    ("DELETE", "uploadId"): multipart.abort_upload,
+    ("GET", "uploadId"): multipart.list_parts,
+    ("POST", "append"): obs_operations.append_object,
+    ("POST", "rename"): obs_operations.rename,
+    ("PUT", "metadata"): obs_operations.set_metadata,
 }
 
 
@@ -116,8 +137,8 @@ def _route(visit: Visit) -> _Operation:
             raise _not_allowed()
         return bucket_operations.list_buckets
     if visit.key:
-        if visit.method == "PUT" and not subject and visit.option("copy-source"):
-            subject = "copy-source"
+        if visit.method == "PUT" and subject in ("", "uploadId") and visit.option("copy-source"):
+            subject = f"{subject}+copy-source".lstrip("+")
         table = _OBJECT
     else:
         table = _BUCKET
@@ -125,6 +146,8 @@ def _route(visit: Visit) -> _Operation:
             return lambda visit: bucket_operations.get_setting(visit, subject)
         if visit.method == "GET" and not subject and visit.query.get("list-type") == "2":
             return listing.list_objects_v2
+    if visit.method in ("PUT", "POST") and "versionId" in visit.query and subject in ("", "copy-source"):
+        raise S3Error("InvalidArgument", "This operation does not accept a version-id.")
     operation = table.get((visit.method, subject))
     if operation is not None:
         return operation

@@ -146,6 +146,10 @@ class Visit:
         """The bucket, if this client may read its objects."""
         return self._allowed(name or self.bucket, buckets.readable_bucket)
 
+    def readable_object(self, name: str, key: str, version: str = "") -> Bucket:
+        """The bucket, if this client may read this object of it."""
+        return self.readable(name)
+
     def writable(self, name: str = "") -> Bucket:
         """The bucket, if this client may change its objects."""
         return self._allowed(name or self.bucket, buckets.writable_bucket)
