@@ -13,6 +13,7 @@ from trainshed.db.access_keys import AccessKeyRow
 from trainshed.db.engine import begin, read
 from trainshed.model.errors import InvalidInput, NotAuthenticated, NotFound, TooLarge
 from trainshed.services.access import require
+from trainshed.services.credential_cache import cache_of
 from trainshed.services.identity import EVERYTHING, Caller, identify
 from trainshed.services.platform import Platform
 from trainshed.services.vault import seal, unseal
@@ -129,17 +130,21 @@ def delete_access_key(platform: Platform, caller: Caller, access_key: str) -> No
 
 def authenticate_access_key(platform: Platform, access_key: str) -> KeyOwner:
     """The owner and the secret of a pair; the caller is known only once the signature was compared."""
-    with read(platform.engine) as connection:
-        row = db.access_key(connection, access_key)
-        if row is None:
-            raise NotAuthenticated(
-                "The access key is not known.",
-                hint="`trainshed credentials` shows yours.",
-                code="unknown_access_key",
-            )
-        scopes = JOB_SCOPES if row.job_id else EVERYTHING
-        caller = identify(connection, row.user_id, row.workspace_id, scopes, row.job_id or "")
-    return KeyOwner(caller, _open(platform, row))
+
+    def load() -> KeyOwner:
+        with read(platform.engine) as connection:
+            row = db.access_key(connection, access_key)
+            if row is None:
+                raise NotAuthenticated(
+                    "The access key is not known.",
+                    hint="`trainshed credentials` shows yours.",
+                    code="unknown_access_key",
+                )
+            scopes = JOB_SCOPES if row.job_id else EVERYTHING
+            caller = identify(connection, row.user_id, row.workspace_id, scopes, row.job_id or "")
+        return KeyOwner(caller, _open(platform, row))
+
+    return cache_of(platform.engine).find("access-key", access_key, load)
 
 
 def _require_own(caller: Caller) -> None:

@@ -13,6 +13,7 @@ from trainshed.db import users as db_users
 from trainshed.db import workspaces as db_workspaces
 from trainshed.db.engine import read
 from trainshed.model.errors import NotAuthenticated
+from trainshed.services.credential_cache import cache_of
 from trainshed.services.platform import Platform
 
 __all__ = ["EVERYTHING", "TOKEN_PREFIX", "Caller", "authenticate_token", "hash_secret", "identify"]
@@ -46,15 +47,27 @@ def authenticate_token(platform: Platform, token: str) -> Caller:
     """The caller behind a token; an unknown, expired or revoked one is refused."""
     if not token.startswith(TOKEN_PREFIX) or len(token) > _LONGEST_TOKEN:
         raise _unknown()
-    with read(platform.engine) as connection:
-        row = db_tokens.token_by_hash(connection, hash_secret(token))
-        if row is None:
-            raise _unknown()
-        if row.expires_at is not None and row.expires_at <= platform.clock():
-            raise NotAuthenticated(
-                "The token has expired.", hint="Sign in again, or make a new token.", code="token_expired"
-            )
-        return identify(connection, row.user_id, row.workspace_id, frozenset(row.scopes), row.job_id or "")
+    name = hash_secret(token)
+
+    def load() -> tuple[Caller | None, float | None]:
+        with read(platform.engine) as connection:
+            row = db_tokens.token_by_hash(connection, name)
+            if row is None:
+                raise _unknown()
+            if row.expires_at is not None and row.expires_at <= platform.clock():
+                # Whoever has expired is told just that, whatever else has become of them.
+                return None, row.expires_at
+            scopes = frozenset(row.scopes)
+            return identify(
+                connection, row.user_id, row.workspace_id, scopes, row.job_id or ""
+            ), row.expires_at
+
+    caller, expires_at = cache_of(platform.engine).find("token", name, load)
+    if caller is None or (expires_at is not None and expires_at <= platform.clock()):
+        raise NotAuthenticated(
+            "The token has expired.", hint="Sign in again, or make a new token.", code="token_expired"
+        )
+    return caller
 
 
 def identify(
