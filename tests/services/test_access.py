@@ -27,6 +27,7 @@ OTHERS = {
     "job.stop": "m",
     "job.delete": "m",
     "job.rerun": "dm",
+    "host_folder.use": "dm",
     "metrics.write": "dm",
     "bucket.read": "vdm",
     "bucket.write": "dm",

@@ -84,6 +84,7 @@ def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
         log_segment_bytes=settings.log_segment_mb << 20,
         disk_reserve_bytes=settings.disk_reserve_mb << 20,
         input_cache=str(platform.home.input_cache.absolute()),
+        host_folders=settings.host_folders,
     )
     return asdict(site)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainshed.model.flavor import Flavor
+from trainshed.model.host_folder import is_host_url, parse_host_url
 from trainshed.model.launch_plan import (
     Environment,
     InputFolder,
@@ -49,10 +50,7 @@ def plan_launch(job: PlannedJob, placements: tuple[Placement, ...]) -> tuple[Nod
     spec = job.spec
     per_node = job.flavor.processes if spec.get("boot") else 1
     world = per_node * len(placements)
-    inputs = tuple(
-        InputFolder(name, url.bucket, url.key, f"/job/inputs/{name}")
-        for name, url in ((name, parse_obs_url(text)) for name, text in spec.get("inputs", {}).items())
-    )
+    inputs = tuple(_input(name, text) for name, text in spec.get("inputs", {}).items())
     outputs = tuple(
         OutputFolder(name, url.bucket, url.as_folder().key, f"/job/outputs/{name}")
         for name, url in ((name, parse_obs_url(text)) for name, text in spec.get("outputs", {}).items())
@@ -110,6 +108,14 @@ def plan_launch(job: PlannedJob, placements: tuple[Placement, ...]) -> tuple[Nod
             )
         )
     return tuple(nodes)
+
+
+def _input(name: str, text: str) -> InputFolder:
+    path = f"/job/inputs/{name}"
+    if is_host_url(text):
+        return InputFolder(name, "", "", path, host_path=parse_host_url(text))
+    url = parse_obs_url(text)
+    return InputFolder(name, url.bucket, url.key, path)
 
 
 def _arguments(

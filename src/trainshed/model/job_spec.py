@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from trainshed.model.errors import InvalidInput, TrainshedError, suggest
+from trainshed.model.host_folder import is_host_url, parse_host_url
 from trainshed.model.names import check_job_name, check_relative_path, parse_obs_url
 
 __all__ = ["JobSpec", "parse_duration", "parse_job_spec"]
@@ -70,7 +71,8 @@ class JobSpec(BaseModel):
     )
     inputs: dict[str, str] = Field(
         default_factory=dict,
-        description="name -> obs:// folder or object; the local path is passed as --name=PATH.",
+        description="name -> obs:// folder or object, or a file:/// folder that the administrator offers; "
+        "the local path is passed as --name=PATH.",
     )
     outputs: dict[str, str] = Field(
         default_factory=dict,
@@ -135,7 +137,7 @@ class JobSpec(BaseModel):
                     raise _refusal(f"{field}.{label}", f"is already the name of one of the {taken[label]}")
                 taken[label] = field
         for label, url in self.inputs.items():
-            _checked(f"inputs.{label}", parse_obs_url, url)
+            _checked(f"inputs.{label}", parse_host_url if is_host_url(url) else parse_obs_url, url)
         for label, url in self.outputs.items():
             _checked(f"outputs.{label}", parse_obs_url, url)
         if self.log_url:

@@ -30,12 +30,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class InputFolder:
-    """An input: an object or a folder of the store, and the path at which the job finds it."""
+    """An input: an object or a folder of the store, and the path at which the job finds it.
+
+    With `host_path`, it is that folder of the machine instead, and cannot be written to.
+    """
 
     name: str
     bucket: str
     key: str
     path: str
+    host_path: str = ""
 
 
 @dataclass(frozen=True)

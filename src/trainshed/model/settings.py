@@ -8,6 +8,7 @@ from typing import Any
 
 from trainshed.model.engines import EnginePreset, read_engines
 from trainshed.model.errors import InvalidInput, suggest
+from trainshed.model.host_folder import check_host_folders
 
 __all__ = ["ENVIRONMENT_PREFIX", "Settings", "read_settings"]
 
@@ -51,6 +52,9 @@ class Settings:
     )
     quota_gb: int = _setting(0, "Gigabytes that a workspace may keep in the object store; 0 is no limit.")
     quota_objects: int = _setting(0, "Objects that a workspace may keep; 0 is no limit.")
+    host_folders: tuple[str, ...] = _setting(
+        (), "Folders of the machine that jobs may read as inputs (file:///folder/)."
+    )
     install_uid: int = _setting(199999, "Started as root, packages are installed as this user id.")
     requirements_may_name_index: bool = _setting(
         False, "Whether a job's requirement file may name a package index of its own (--index-url)."
@@ -87,6 +91,8 @@ def _typed(name: str, value: Any, where: str) -> Any:
     default = getattr(Settings, name)
     if name == "engines":
         return read_engines(value, where)
+    if name == "host_folders":
+        return check_host_folders(value, where)
     if isinstance(default, bool):
         if isinstance(value, bool):
             return value

@@ -91,7 +91,8 @@ class NodeRun:
         self._disk.require_room()
         self._reporter.enter("staging")
         for item in self._launch.inputs:
-            require_own_bucket(self._store, item.bucket, self._launch.workspace_id)
+            if not item.host_path:
+                require_own_bucket(self._store, item.bucket, self._launch.workspace_id)
         self._folders = stage(
             self._launch, self._store, self._site, self._folder.root, self._log.say, self._check_stop
         )

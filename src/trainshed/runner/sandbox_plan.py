@@ -32,8 +32,11 @@ def plan_sandbox(
     staged = [(folders.code, launch.code_path)]
     staged += [(folders.input(item.name), item.path) for item in launch.inputs]
     for number, (source, target) in enumerate(staged):
-        tree = folders.trees.get(source)
-        if tree is None:
+        tree, descriptor = folders.trees.get(source), folders.host_folders.get(source)
+        if descriptor is not None:
+            # By descriptor: what was checked is what is seen.
+            mounts.append(Mount(Path(f"/proc/self/fd/{descriptor}"), target))
+        elif tree is None:
             mounts.append(Mount(source, target, writable=True))
         else:
             overlays.append(_lay_over(tree.folder, folder.path / "input-layers" / str(number), target, site))

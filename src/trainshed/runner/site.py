@@ -38,6 +38,8 @@ class Site:
     disk_reserve_bytes: int = 512 << 20
     # Where trees of inputs are kept for the next job, or empty where every job gets copies.
     input_cache: str = ""
+    # Folders of this machine that jobs may read.
+    host_folders: tuple[str, ...] = ()
 
 
 def read_site(folder: RunFolder) -> Site:

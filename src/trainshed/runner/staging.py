@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainshed.model.errors import HostUnfit, NotFound
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.host_folder import open_host_folder
 from trainshed.runner.sandbox.stage import give_tree
 from trainshed.runner.site import Site
 from trainshed.store.object_store import ObjectStore
@@ -44,6 +45,8 @@ class StagedFolders:
         self.run = root / "run"
         # By the folder in whose place the tree is seen.
         self.trees: dict[Path, StagedTree] = {}
+        # Descriptors of folders of the machine that are seen there instead, read-only.
+        self.host_folders: dict[Path, int] = {}
 
     def input(self, name: str) -> Path:
         """The folder of one input."""
@@ -58,6 +61,9 @@ class StagedFolders:
         for tree in self.trees.values():
             tree.close()
         self.trees.clear()
+        for descriptor in self.host_folders.values():
+            os.close(descriptor)
+        self.host_folders.clear()
 
 
 class StagingWatch:
@@ -123,6 +129,9 @@ def stage(
         if launch.code_prefix:
             stager.bring("code", launch.code_bucket, launch.code_prefix, folders.code)
         for item in launch.inputs:
+            if item.host_path:
+                stager.open_host_folder(item.name, item.host_path)
+                continue
             try:
                 stager.bring(f"input {item.name}", item.bucket, item.key, folders.input(item.name))
             except NotFound as fault:
@@ -154,6 +163,7 @@ class _Stager:
         self._folders = folders
         self._say = say
         self._check_stop = check_stop
+        self._site = site
         # Without a wall around the job nothing that is shared may come near it.
         self._cache = Path(site.input_cache) if site.input_cache and not site.allow_unsandboxed else None
 
@@ -181,6 +191,14 @@ class _Stager:
             self._say(f"{name}: {facts.files} files, {facts.bytes / 1e6:.1f} MB, {how}")
         if skipped:
             self._say(f"{name}: {skipped} objects were left out: their keys cannot be names of files")
+
+    def open_host_folder(self, name: str, path: str) -> None:
+        """Make a folder of this machine ready to be seen as an input, if the administrator offers it."""
+        target = self._folders.input(name)
+        target.mkdir(exist_ok=True)
+        root = self._folders.root
+        self._folders.host_folders[target] = open_host_folder(path, self._site.host_folders, root)
+        self._say(f"input {name}: {path} of this machine, read-only")
 
     def _take_tree(self, cache: Path, facts: TreeFacts, watch: StagingWatch) -> StagedTree | None:
         """The tree of a folder, or None where there can be none and it must be copied."""

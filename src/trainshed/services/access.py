@@ -41,6 +41,7 @@ ACTIONS: dict[str, Rule] = {
     "job.stop": Rule("manager", "jobs:write", own="developer"),
     "job.delete": Rule("manager", "jobs:write", own="developer"),
     "job.rerun": Rule("developer", "jobs:write"),
+    "host_folder.use": Rule("developer", "jobs:write"),
     "metrics.write": Rule("developer", "metrics:write"),
     "bucket.read": Rule("viewer", "objects:read"),
     "bucket.write": Rule("developer", "objects:write"),

@@ -26,6 +26,7 @@ from trainshed.model.errors import (
     suggest,
 )
 from trainshed.model.flavor import Flavor, Node, find_flavor, preset_flavors
+from trainshed.model.host_folder import is_host_url
 from trainshed.model.job_spec import JobSpec, parse_job_spec
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import check_job_name, parse_obs_url
@@ -34,6 +35,7 @@ from trainshed.model.queue import Placement, could_ever_fit
 from trainshed.services.access import require
 from trainshed.services.buckets import readable_bucket, writable_bucket
 from trainshed.services.code import CODE_BUCKET, find_snapshot
+from trainshed.services.host_folders import check_host_input
 from trainshed.services.identity import Caller
 from trainshed.services.job_credentials import load_job_secrets, store_job_secrets
 from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
@@ -209,6 +211,8 @@ def _check_flavor(spec: JobSpec, nodes: list[Node]) -> Flavor:
 def _check_input(platform: Platform, caller: Caller, name: str, text: str) -> str:
     """The input's URL as it is used: what was written without a slash but is a folder gets one."""
     where = f"inputs.{name}"
+    if is_host_url(text):
+        return check_host_input(platform, caller, text, where)
     url = parse_obs_url(text, where)
     with _At(where):
         _check_own(caller, readable_bucket(platform, caller, url.bucket))

@@ -65,9 +65,14 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     root = run_folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     os.environ.update(request.get("environment", {}))
+    held = []
+    if "descriptors" in request:
+        namespace.claim_namespace()  # As a runner does first of all: what it opens is then its own to mount.
+        held = [(os.open(path, os.O_PATH | os.O_CLOEXEC), target) for path, target in request["descriptors"]]
+    mounts = [Mount(Path(source), target, rw) for source, target, rw in request.get("mounts", [])]
     spec = SandboxSpec(
         root,
-        mounts=tuple(Mount(Path(source), target, rw) for source, target, rw in request.get("mounts", [])),
+        mounts=(*mounts, *(Mount(Path(f"/proc/self/fd/{held_open}"), target) for held_open, target in held)),
         overlays=tuple(
             OverlayMount(Path(lower), run_folder / f"upper-{n}", run_folder / f"work-{n}", target)
             for n, (lower, target) in enumerate(request.get("overlays", []))

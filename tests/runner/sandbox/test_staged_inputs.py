@@ -220,3 +220,32 @@ def test_the_upper_layer_holds_only_what_the_job_changed(host, given: Input) -> 
     )
     upper = given.base / "node-0" / "upper-0"
     assert [path.name for path in Path(upper).iterdir()] == ["new.txt"]
+
+
+def test_a_folder_given_by_descriptor_is_seen_read_only_whatever_its_path_has_become(host) -> None:
+    folder = host.make_folder("offered")
+    folder.chmod(0o777)
+    host.write(host.base / "offered" / "file.txt", "of the host", 0o666)
+    answer, log = host.run(
+        """
+        import os
+        print(open("/job/inputs/data/file.txt").read())
+        for action in (
+            lambda: open("/job/inputs/data/file.txt", "w"),
+            lambda: open("/job/inputs/data/new.txt", "w"),
+            lambda: os.remove("/job/inputs/data/file.txt"),
+            lambda: os.chmod("/job/inputs/data/file.txt", 0o777),
+            lambda: os.rename("/job/inputs/data/file.txt", "/job/inputs/data/other.txt"),
+            lambda: os.link("/job/inputs/data/file.txt", "/tmp/link"),
+        ):
+            try:
+                action()
+                print("changed")
+            except OSError as error:
+                print("refused", error.errno)
+        """,
+        descriptors=[[str(folder), "/job/inputs/data"]],
+    )
+    assert answer["exits"]["0"]["exit_code"] == 0, log
+    assert log.splitlines()[0] == "of the host" and log.count("refused") == 6 and "changed" not in log
+    assert (folder / "file.txt").read_text() == "of the host"

@@ -149,7 +149,7 @@ class Stage:
             is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             if item.writable and self._owner and self._is_ours(item.source):
                 give_tree(descriptor, *self._owner)
-            if not self._owner:
+            if not self._owner and not item.source.is_relative_to("/proc"):
                 return item.source  # bubblewrap can go there itself, with our own rights
             leaf = self._new_leaf(is_folder)
             namespace.bind(descriptor, leaf)
