@@ -61,8 +61,8 @@ def test_launch_plan(name: str) -> None:
         code_prefix="abc/",
         environment=Environment("python", "3.11", (), "digest"),
         rehearsal=flavor is ASCEND,
-        platform_variables={"TRAINSHED_URL": "http://127.0.0.1:7480"},
-        credential_names=("TRAINSHED_TOKEN",),
+        platform_variables={"TRAINSHED_URL": "http://127.0.0.1:7480", "S3_ENDPOINT": "127.0.0.1:7481"},
+        credential_names=("TRAINSHED_TOKEN", "ACCESS_KEY_ID"),
     )
     plan = json.dumps([to_json(node) for node in plan_launch(job, placements)], indent=1) + "\n"
     path = GOLDEN / f"native-{name}.json"
@@ -77,3 +77,30 @@ def test_ranks_count_through_all_nodes() -> None:
     job = PlannedJob("i", "n", "w", spec, flavor, 1, ".code", "abc/", Environment("python", "3.11"))
     ranks = [process.rank for node in plan_launch(job, placements) for process in node.processes]
     assert ranks == [0, 1, 2, 3]
+
+
+def test_a_job_that_names_another_store_is_not_led_to_the_platforms() -> None:
+    platform = {"TRAINSHED_URL": "x", "S3_ENDPOINT": "x", "S3_USE_HTTPS": "0", "AWS_ENDPOINT_URL": "x"}
+    names = ("TRAINSHED_TOKEN", "ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID")
+    for spec, left_out in (
+        ({"environment": {"S3_ENDPOINT": "elsewhere"}}, {"S3_USE_HTTPS", "ACCESS_KEY_ID"}),
+        ({"secrets": {"AWS_ACCESS_KEY_ID": "mine"}}, {"AWS_ENDPOINT_URL"}),
+        ({}, set()),
+    ):
+        job = PlannedJob(
+            "i",
+            "n",
+            "w",
+            {"command": "true", **spec},
+            CPU,
+            1,
+            ".code",
+            "abc/",
+            Environment("python", "3.11"),
+            platform_variables=platform,
+            credential_names=names,
+        )
+        (node,) = plan_launch(job, (Placement("laptop", (), 1, 4096),))
+        given = {*node.processes[0].variables, *node.secret_names}
+        assert {*platform, *names} - given == left_out
+        assert node.processes[0].variables.get("S3_ENDPOINT") in ("x", "elsewhere")

@@ -23,7 +23,7 @@ from trainshed.services.job_credentials import (
     load_job_secrets,
     revoke_job_credentials,
 )
-from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
+from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, platform_variables
 from trainshed.services.platform import Platform
 from trainshed.services.upkeep import tidy_up
 
@@ -38,8 +38,9 @@ def build_control(platform: Platform) -> Control:
 
     def open_secrets(job: JobRow) -> dict[str, str]:
         credentials = create_job_credentials(platform, job.id)
-        values = (credentials.token, credentials.access_key, credentials.secret_key)
-        return {**load_job_secrets(platform, job.id), **dict(zip(CREDENTIAL_NAMES, values, strict=True))}
+        secrets = load_job_secrets(platform, job.id)
+        own = (*job.spec.get("environment", {}), *secrets)
+        return {**secrets, **credential_variables(credentials, own)}
 
     def resolve_environment(engine: str, requirements: str | None, job: JobRow) -> Environment:
         return resolve(

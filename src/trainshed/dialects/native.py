@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainshed.dialects.store_variables import keep_not_overridden
 from trainshed.model.flavor import Flavor
 from trainshed.model.host_folder import is_host_url, parse_host_url
 from trainshed.model.launch_plan import (
@@ -56,7 +57,7 @@ def plan_launch(job: PlannedJob, placements: tuple[Placement, ...]) -> tuple[Nod
         for name, url in ((name, parse_obs_url(text)) for name, text in spec.get("outputs", {}).items())
     )
     log = parse_obs_url(spec["log_url"]).as_folder() if spec.get("log_url") else None
-    secrets = (*spec.get("secrets", {}), *job.credential_names)
+    secrets = (*spec.get("secrets", {}), *keep_not_overridden(job.credential_names, _own_names(spec)))
     nodes = []
     for index, placement in enumerate(placements):
         common = _variables(job, index, len(placements), placement, inputs, outputs)
@@ -154,8 +155,9 @@ def _variables(
         "TRAINSHED_NODES": str(count),
         "TRAINSHED_DEVICE_KIND": job.flavor.kind,
         "TRAINSHED_METRICS_FILE": METRICS_FILE,
-        **job.platform_variables,
     }
+    for name in keep_not_overridden(job.platform_variables, _own_names(job.spec)):
+        variables[name] = job.platform_variables[name]
     if job.rehearsal:
         variables["TRAINSHED_REHEARSAL"] = "1"
     devices = ",".join(str(device) for device in placement.devices)
@@ -168,6 +170,10 @@ def _variables(
         kind = "INPUT" if isinstance(folder, InputFolder) else "OUTPUT"
         variables[f"TRAINSHED_{kind}_{_upper(folder.name)}"] = _path_of(folder)
     return variables
+
+
+def _own_names(spec: dict[str, Any]) -> tuple[str, ...]:
+    return (*spec.get("environment", {}), *spec.get("secrets", {}))
 
 
 def _path_of(folder: InputFolder | OutputFolder) -> str:

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from trainshed.dialects.store_variables import keep_not_overridden
+from trainshed.services.job_credentials import JobCredentials
 from trainshed.services.platform import Platform
 
-__all__ = ["CREDENTIAL_NAMES", "platform_variables"]
+__all__ = ["CREDENTIAL_NAMES", "credential_variables", "platform_variables"]
 
-# The variables that carry a job's temporary credentials.
-CREDENTIAL_NAMES = ("TRAINSHED_TOKEN", "TRAINSHED_ACCESS_KEY", "TRAINSHED_SECRET_KEY")
+# The variables that carry a job's temporary credentials, and which part of them each carries.
+_CREDENTIALS = {
+    "TRAINSHED_TOKEN": "token",
+    "TRAINSHED_ACCESS_KEY": "access_key",
+    "TRAINSHED_SECRET_KEY": "secret_key",
+    "ACCESS_KEY_ID": "access_key",
+    "SECRET_ACCESS_KEY": "secret_key",
+    "AWS_ACCESS_KEY_ID": "access_key",
+    "AWS_SECRET_ACCESS_KEY": "secret_key",
+}
+CREDENTIAL_NAMES = tuple(_CREDENTIALS)
 
 
 def platform_variables(platform: Platform) -> dict[str, str]:
     """Where a job finds the platform: with network `platform` under the same ports on its own loopback."""
     settings = platform.settings
+    objects = f"http://127.0.0.1:{settings.obs_port}"
     return {
         "TRAINSHED_URL": f"http://127.0.0.1:{settings.port}",
-        "TRAINSHED_OBS_URL": f"http://127.0.0.1:{settings.obs_port}",
+        "TRAINSHED_OBS_URL": objects,
+        "S3_ENDPOINT": objects.partition("://")[2],
+        "S3_USE_HTTPS": "0",
+        "AWS_ENDPOINT_URL": objects,
+        "AWS_DEFAULT_REGION": "us-east-1",
     }
+
+
+def credential_variables(credentials: JobCredentials, own: Collection[str]) -> dict[str, str]:
+    """A job's credentials as variables; `own` names those that the job's owner has set."""
+    return {name: getattr(credentials, _CREDENTIALS[name]) for name in keep_not_overridden(_CREDENTIALS, own)}
