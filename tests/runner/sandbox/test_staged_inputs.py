@@ -213,6 +213,21 @@ def test_two_jobs_with_one_input_do_not_see_each_other(host, given: Input) -> No
     assert os.path.getsize(given.tree.folder / "train.bin") == len(CONTENT)
 
 
+def test_two_objects_that_share_a_blob_are_two_files(host, given: Input) -> None:
+    given.store.copy("data", "set/train.bin", "data", "set/twin.bin")
+    tree = given.stage()
+    given.give_away()
+    assert (tree.folder / "train.bin").samefile(tree.folder / "twin.bin")
+    answer, log = host.run(
+        """
+        open("/job/inputs/data/train.bin", "w").write("changed")
+        assert open("/job/inputs/data/twin.bin", "rb").read() == b"the bytes of an object " * 1000
+        """,
+        overlays=[[str(tree.folder), "/job/inputs/data"]],
+    )
+    assert answer["exits"]["0"]["exit_code"] == 0, log
+
+
 def test_the_upper_layer_holds_only_what_the_job_changed(host, given: Input) -> None:
     host.run(
         "open('/job/inputs/data/new.txt', 'w').write('x')",

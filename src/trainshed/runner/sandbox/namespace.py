@@ -157,7 +157,9 @@ def bind_with_owner(descriptor: int, target: Path, users: int) -> None:
 
 def mount_overlay(lower: str, upper: str, work: str, target: Path) -> None:
     """Mount a writable view of a read-only tree; changes go to `upper`."""
-    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    # Without an index, whatever the machine's default: two files of the tree that share their bytes (hard links
+    # to one blob) are two files for the job, and a change of one is no change of the other.
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},index=off"
     if os.geteuid() != 0:
         options += ",userxattr"
     mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
