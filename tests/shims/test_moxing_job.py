@@ -49,6 +49,13 @@ code = "import moxing as mox; print(mox.file.read(%r), mox.file.list_directory(%
 done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, TRAINSHED_BROKER="/nowhere"),
                       stdout=subprocess.PIPE, check=True)
 print("over http:", done.stdout.decode().strip())
+
+# A bucket's own host name leads to the store too.
+code = ("import os, moxing as mox; mox.file.set_auth(path_style=False, "
+        "server='localhost:' + os.environ['S3_ENDPOINT'].rpartition(':')[2]); print(mox.file.read(%r))" % (data + "/a.txt"))
+done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, TRAINSHED_BROKER="/nowhere"),
+                      stdout=subprocess.PIPE, check=True)
+assert done.stdout == b"a\\n", done.stdout
 print("all well")
 """
 

@@ -7,15 +7,23 @@ import importlib.machinery
 import importlib.util
 import marshal
 import os
+import sys
 from pathlib import Path
 
 from trainshed.model.errors import HostUnfit
 from trainshed.model.launch_plan import GeneratedFile
 from trainshed.runner.sandbox import init
-from trainshed.runner.sandbox.spec import SandboxSpec
+from trainshed.runner.sandbox.spec import Mount, SandboxSpec
 from trainshed.runner.sandbox.stage import Binding
 
-__all__ = ["build_arguments", "compile_init", "find_bubblewrap", "list_etc", "render_identity_files"]
+__all__ = [
+    "build_arguments",
+    "compile_init",
+    "find_bubblewrap",
+    "list_etc",
+    "list_platform_mounts",
+    "render_identity_files",
+]
 
 INSTALL = "Debian, Ubuntu: apt install bubblewrap; Fedora, RHEL: dnf install bubblewrap"
 
@@ -128,6 +136,14 @@ def list_etc(spec: SandboxSpec) -> list[str]:
     return [*SYSTEM_FILES, *(DEVICE_SETTINGS if spec.devices else ())]
 
 
+def list_platform_mounts(spec: SandboxSpec) -> list[Mount]:
+    """The interpreters that init and the job run on, where they lie outside of /usr."""
+    prefixes = {Path(sys.base_prefix).resolve()}
+    if spec.interpreter_prefix is not None:
+        prefixes.add(spec.interpreter_prefix)
+    return [Mount(prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr")]
+
+
 def render_identity_files(spec: SandboxSpec) -> list[GeneratedFile]:
     """The small files of /etc that say who and where the job is."""
     user, uid, gid = spec.user_name, spec.inside_uid, spec.inside_gid
@@ -138,7 +154,8 @@ def render_identity_files(spec: SandboxSpec) -> list[GeneratedFile]:
     )
     group = f"root:x:0:\n{user}:x:{gid}:\nnogroup:x:65534:\n"
     hosts = f"127.0.0.1 localhost {spec.hostname}\n::1 localhost ip6-localhost\n"
-    resolver = ""
+    # The sandbox's own resolver; where there is none, the question is refused at once.
+    resolver = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
     if spec.network == "open":
         try:
             resolver = Path("/etc/resolv.conf").read_text(errors="replace")

@@ -19,9 +19,9 @@ from trainshed.model.errors import HostUnfit
 from trainshed.runner.sandbox import bubblewrap, init, namespace
 from trainshed.runner.sandbox.limits import LimitKeeper
 from trainshed.runner.sandbox.relay import Relay
+from trainshed.runner.sandbox.resolver import Resolver
 from trainshed.runner.sandbox.spec import (
     Forward,
-    Mount,
     RankStarted,
     SandboxEnded,
     SandboxProcess,
@@ -61,6 +61,7 @@ class Sandbox:
         self._received = b""
         self._ranks: tuple[int, ...] = ()
         self._relay: Relay | None = None
+        self._resolver: Resolver | None = None
         self._end_asked = False
 
     @property
@@ -89,17 +90,11 @@ class Sandbox:
             program = bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()
             files = bubblewrap.render_identity_files(self.spec)
             stage = Stage(self.spec)
-            stage.build(program, bubblewrap.list_etc(self.spec), files, self._list_platform_mounts())
+            stage.build(
+                program, bubblewrap.list_etc(self.spec), files, bubblewrap.list_platform_mounts(self.spec)
+            )
             self._stage, self.bindings = stage, stage.bindings
         self._keeper.apply()
-
-    def _list_platform_mounts(self) -> list[Mount]:
-        prefixes = {Path(sys.base_prefix).resolve()}
-        if self.spec.interpreter_prefix is not None:
-            prefixes.add(self.spec.interpreter_prefix)
-        return [
-            Mount(prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr")
-        ]
 
     # -- the job begins
 
@@ -112,6 +107,8 @@ class Sandbox:
         try:
             logs += [open_log(process.log) for process in processes]
             self._spawn(theirs, logs)
+            if self._stage is not None and self.spec.network != "open":
+                self._resolver = Resolver.start(self._init_pid)
             plan = {
                 "grace": float(self.spec.limits.grace),
                 "forwards": [forward.port for forward in self._list_forwards()],
@@ -374,9 +371,10 @@ class Sandbox:
                 # Stuck in the kernel (a dead network disk): it ends when that lets go, at worst after us.
                 self._process.kill()
         self._keeper.close(self.exits.values())
-        if self._relay is not None:
-            self._relay.close()
-            self._relay = None
+        for server in (self._relay, self._resolver):
+            if server is not None:
+                server.close()
+        self._relay = self._resolver = None
         if self._control is not None:
             self._control.close()
             self._control = None
