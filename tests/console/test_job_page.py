@@ -41,7 +41,7 @@ def test_a_failure_before_the_first_rank_opens_the_platforms_log(browser: Any, j
 
 
 def test_a_waiting_job_tells_why(browser: Any, jobs: Any) -> None:
-    row = jobs.add(phase=Phase.PENDING, flavor="ascend.8", nodes=2, detail="queued")
+    row = jobs.add(phase=Phase.PENDING, flavor="cpu.1", nodes=1000, detail="queued")
     page = browser.get(f"/jobs/{row.id}").text
     assert "Why it waits" in page and "No machine of this platform can ever give" in page
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainshed.control.cleaning import discard_old_attempts
 from trainshed.control.queue_view import load_queue
 from trainshed.db.engine import read
 from trainshed.model.phase import Phase
@@ -314,6 +315,29 @@ def test_a_bucket_that_changed_hands_is_gone_for_the_job(station: Any) -> None:
     )
     assert writer.phase is Phase.FAILED and writer.ending["code"] == "output"
     assert [info.key for info in store.walk("foreign", "")] == ["data/secret.txt"]
+
+
+def test_what_could_not_be_brought_home_is_kept_and_brought_later(make_station: Callable[..., Any]) -> None:
+    station = make_station(keep_run_folders_hours=0)
+    station.start()
+    store = station.platform.store
+    store.create_bucket("later", station.workspace.id)
+    script = "import os, time; open(os.environ['TRAINSHED_OUTPUT_OUT'] + '/x', 'w').write('x'); time.sleep(1)"
+    job_id = station.submit(script, outputs={"out": "obs://later/"})
+    station.until(lambda: station.job(job_id).detail == "training")
+    store.delete_bucket("later")
+    job = station.wait(job_id)
+    assert (job.phase, job.ending["code"]) == (Phase.FAILED, "output")
+    assert (station.run_folder(job_id).root / "outputs" / "out" / "x").exists()
+    store.create_bucket("later", station.workspace.id)
+
+    def came_home() -> bool:
+        discard_old_attempts(station.control)
+        return not station.run_folder(job_id).path.exists()
+
+    station.until(came_home, 30, "the outputs do not come home")
+    assert [info.key for info in store.walk("later", "")] == ["x"]
+    assert station.job(job_id).ending == job.ending
 
 
 def test_several_ranks_and_nodes(make_station: Callable[..., Any]) -> None:

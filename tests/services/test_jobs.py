@@ -67,7 +67,7 @@ def test_a_submitted_job_waits_for_the_control_loop(
 
 WRONG: list[tuple[dict[str, Any], type[TrainshedError], str, str]] = [
     ({"flavor": "ascned.8"}, NotFound, "unknown_flavor", "ascend.8"),
-    ({"flavor": "ascend.8", "nodes": 2}, InvalidInput, "never_fits", "nodes"),
+    ({"flavor": "cpu.1", "nodes": 1000}, InvalidInput, "never_fits", "nodes"),
     ({"engine": "pytorhc"}, NotFound, "unknown_engine", "pytorch"),
     ({"inputs": {"d": "obs://red-data/nothing/"}}, NotFound, "no_such_input", "obs ls"),
     ({"inputs": {"d": "obs://no-such-bucket/x/"}}, NotFound, "no_such_bucket", "obs"),

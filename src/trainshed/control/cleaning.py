@@ -5,12 +5,10 @@ from __future__ import annotations
 from trainshed.control.context import Control
 from trainshed.db.attempts import change_attempt, undiscarded_attempts
 from trainshed.db.engine import begin, read
-from trainshed.model.attempt import NodeReport
-from trainshed.model.launch_plan import from_json
 
 __all__ = ["discard_old_attempts"]
 
-_AT_ONCE = 50
+_AT_ONCE = 200
 
 
 def discard_old_attempts(control: Control) -> int:
@@ -18,14 +16,18 @@ def discard_old_attempts(control: Control) -> int:
     before = control.clock() - control.settings.keep_run_folders_hours * 3600
     with read(control.database) as connection:
         attempts = undiscarded_attempts(connection, before, _AT_ONCE)
-    done = 0
+    done = salvaged = 0
     for attempt in attempts:
-        reports = [from_json(NodeReport, report) for report in attempt.reports if report]
-        if any(report.left_behind for report in reports):
-            # The only copy of something lies there: try to bring it home first, keep the folder until then.
-            control.engines[attempt.engine].salvage(attempt.job_id, attempt.attempt)
+        nodes = max(1, len(attempt.placements))
+        seen = control.engines[attempt.engine].describe(attempt.job_id, attempt.attempt, nodes)
+        if any(node.report is not None and node.report.left_behind for node in seen):
+            # The only copy of something lies there: bring it home first, one attempt at a time.
+            if not salvaged:
+                control.engines[attempt.engine].salvage(attempt.job_id, attempt.attempt)
+                salvaged += 1
             continue
-        control.engines[attempt.engine].discard(attempt.job_id, attempt.attempt)
+        if not control.engines[attempt.engine].discard(attempt.job_id, attempt.attempt):
+            continue
         with begin(control.database) as connection:
             change_attempt(connection, attempt, discarded=True)
         done += 1

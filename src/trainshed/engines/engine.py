@@ -64,8 +64,11 @@ class Engine(Protocol):
         """Bring home the logs and outputs of lost nodes and write their final reports. Returns at once."""
         ...
 
-    def discard(self, job_id: str, attempt: int) -> None:
-        """Remove what the attempt left on the machines, after all of it was brought home."""
+    def discard(self, job_id: str, attempt: int) -> bool:
+        """Remove what the attempt left on the machines, after all of it was brought home.
+
+        False when a runner still lives there: nothing was removed, ask again later.
+        """
         ...
 
     def dry_run(self, launch: AttemptLaunch) -> str:

@@ -254,7 +254,9 @@ class NodeRun:
             self._note(traceback.format_exc())
             left_behind.append(f"unexpected: {fault}")
         sizes = {stream: _size(path) for stream, path in log_streams(self._launch, self._folder).items()}
-        self._folder.secrets.unlink(missing_ok=True)
+        if not left_behind:
+            # As long as a log is not archived, its secrets are needed to mask them.
+            self._folder.secrets.unlink(missing_ok=True)
         self._reporter.end(ending, sizes, tuple(left_behind))
 
     def _stopped(self) -> Ending:

@@ -27,12 +27,13 @@ def salvage_node(folder: RunFolder) -> None:
     reporter = Reporter(folder, launch, site.doorbell)
     report = _last_report(folder)
     if report is not None:
-        if report.ending is not None:
+        if report.ending is not None and not report.left_behind:
             return
         reporter.resume(report)
     store = open_store(site.store_url)
     log = PlatformLog(folder.platform_log)
-    ending = Ending(
+    # An attempt that has ended keeps its ending: only what it could not bring home is brought now.
+    ending = (report.ending if report is not None else None) or Ending(
         "failed",
         "platform",
         "runner_lost",
@@ -49,7 +50,8 @@ def salvage_node(folder: RunFolder) -> None:
         _read_metrics_again(
             folder, launch_ranks=[process.rank for process in launch.processes], folders=folders
         )
-    log.say(ending.message)
+    if report is None or report.ending is None:
+        log.say(ending.message)
     archive = LogArchive(
         store,
         archive_prefix(launch.job_id, launch.attempt, launch.node_index),
@@ -68,7 +70,9 @@ def salvage_node(folder: RunFolder) -> None:
     sizes = {
         stream: path.stat().st_size for stream, path in log_streams(launch, folder).items() if path.exists()
     }
-    folder.secrets.unlink(missing_ok=True)
+    if not left_behind:
+        # As long as a log is not archived, its secrets are needed to mask them.
+        folder.secrets.unlink(missing_ok=True)
     reporter.end(ending, sizes, tuple(left_behind))
 
 

@@ -137,12 +137,12 @@ def test_rerun(client: Client, submit: Callable[..., str], api: Any) -> None:
 def test_watch_tells_every_phase_and_ends(client: Client, submit: Callable[..., str], api: Any) -> None:
     job_id = submit()
     seen: list[Job] = []
-    reader = threading.Thread(target=lambda: seen.extend(client.watch(job_id)))
+    reader = threading.Thread(target=lambda: [seen.append(job) for job in client.watch(job_id)])
     reader.start()
-    _until(lambda: len(seen) >= 1 or True)
-    time.sleep(0.5)
+    # One step after the other: a watcher is told what is, and may miss a phase that was over at once.
+    _until(lambda: any(job.phase == "Creating" for job in seen))
     api.begin_attempt(job_id)
-    time.sleep(0.5)
+    _until(lambda: any(job.phase == "Running" for job in seen))
     api.end_attempt(job_id, phase=Phase.FAILED)
     reader.join(20)
     assert not reader.is_alive()

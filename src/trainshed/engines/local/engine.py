@@ -67,30 +67,32 @@ class LocalEngine:
                 write_durably(folder.stop, {"reason": reason})
 
     def salvage(self, job_id: str, attempt: int) -> None:
-        """Start a runner that only brings home what a dead one left behind."""
+        """Start a runner that only brings home what a dead one, or one on a full disk, left behind."""
         for folder in self._folders(job_id, attempt):
             lock = take_lock(folder.lock)
             if lock is None:
                 continue
             try:
                 report = _read_report(folder)
-                if folder.launch.exists() and (report is None or report.ending is None):
+                is_home = report is not None and report.ending is not None and not report.left_behind
+                if folder.launch.exists() and not is_home:
                     self._start(folder, lock, ("--salvage",))
             finally:
                 os.close(lock)
 
-    def discard(self, job_id: str, attempt: int) -> None:
+    def discard(self, job_id: str, attempt: int) -> bool:
         """Remove the attempt's run folders, unless a runner still lives in one."""
         folders = self._folders(job_id, attempt)
         if any(is_alive(folder.lock) for folder in folders):
-            return
+            return False
         for folder in folders:
             remove_tree(folder.path)
         for parent in (self._home.jobs / job_id / f"attempt-{attempt}", self._home.jobs / job_id):
             try:
                 parent.rmdir()
             except OSError:
-                return
+                break
+        return True
 
     def dry_run(self, launch: AttemptLaunch) -> str:
         """The commands that would start the runners."""
