@@ -35,7 +35,7 @@ class BlobFile:
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._file = -1
-        self._source = Path()
+        self._source = ""
         self.id = ""
 
     def create(self) -> int:
@@ -151,6 +151,7 @@ class Blobs:
         self._session_lock = -1
         self._fan = os.urandom(1).hex()
         self._created = 0
+        self._folders: dict[str, Path] = {}
         with explained_errors():
             for part in (folder, self._blobs, self._incoming):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -160,35 +161,43 @@ class Blobs:
         """Where a blob lies."""
         return self._blobs / blob[:2] / blob
 
-    def create(self) -> tuple[str, Path, int]:
+    def create(self) -> tuple[str, str, int]:
         """A new file under a random name, open for writing: its name, its first place, its descriptor."""
         blob, source = self._new_name()
         return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
-    def adopt(self, path: Path) -> tuple[str, Path]:
+    def adopt(self, path: Path) -> tuple[str, str]:
         """The same for a file that is there already: its name as a blob, its first place."""
         blob, source = self._new_name()
         os.link(path, source)
         return blob, source
 
-    def _new_name(self) -> tuple[str, Path]:
+    def _new_name(self) -> tuple[str, str]:
         # Neighbours in time share a folder, so that writers that commit together sync it once.
         self._created += 1
         if self._created % _PER_FOLDER == 0:
             self._fan = os.urandom(1).hex()
         blob = self._fan + os.urandom(15).hex()
-        return blob, self._incoming / self._ensure_session() / blob
+        # Text, not paths: this is done for every object, and joining paths is dear.
+        return blob, f"{self._incoming}/{self._ensure_session()}/{blob}"
 
-    def publish(self, blob: str, source: Path) -> list[Path]:
+    def publish(self, blob: str, source: str) -> list[Path]:
         """Link a finished file among the blobs; returns the folders whose names must be synced."""
-        place = self.path(blob)
+        place = f"{self._blobs}/{blob[:2]}/{blob}"
+        folder = self._folder(blob[:2])
         try:
             os.link(source, place)
         except FileNotFoundError:
-            place.parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             os.link(source, place)
-            return [self._blobs, place.parent]
-        return [place.parent]
+            return [self._blobs, folder]
+        return [folder]
+
+    def _folder(self, fan: str) -> Path:
+        folder = self._folders.get(fan)
+        if folder is None:
+            folder = self._folders[fan] = self._blobs / fan
+        return folder
 
     def remove(self, blobs: Iterable[str]) -> None:
         """Remove blob files that no row of the index names any more."""
@@ -286,8 +295,8 @@ class Blobs:
             return self._session
 
 
-def _unlink(path: Path) -> None:
+def _unlink(path: Path | str) -> None:
     try:
-        path.unlink()
+        os.unlink(path)
     except FileNotFoundError:
         pass
