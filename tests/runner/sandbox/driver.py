@@ -20,6 +20,7 @@ from typing import Any
 
 from trainshed.model.errors import TrainshedError
 from trainshed.model.launch_plan import GeneratedFile, Limits
+from trainshed.runner.broker import Broker
 from trainshed.runner.sandbox import (
     Forward,
     Mount,
@@ -30,6 +31,7 @@ from trainshed.runner.sandbox import (
     SandboxSpec,
     namespace,
 )
+from trainshed.store import open_store
 
 SYS_KEYCTL, SYS_ADD_KEY = {"x86_64": 250, "aarch64": 219}, {"x86_64": 248, "aarch64": 217}
 
@@ -70,6 +72,16 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         namespace.claim_namespace()  # As a runner does first of all: what it opens is then its own to mount.
         held = [(os.open(path, os.O_PATH | os.O_CLOEXEC), target) for path, target in request["descriptors"]]
     mounts = [Mount(Path(source), target, rw) for source, target, rw in request.get("mounts", [])]
+    broker = None
+    if "objects" in request:
+        store = open_store(f"file://{base / 'store'}")
+        store.create_bucket("mine", "ours")
+        for key, content in request["objects"].items():
+            store.put("mine", key, content.encode())
+        broker = Broker(run_folder / "broker.sock", store, "ours")
+        if os.geteuid() == 0:
+            broker.give_to(65534)
+        mounts.append(broker.mount)
     spec = SandboxSpec(
         root,
         mounts=(*mounts, *(Mount(Path(f"/proc/self/fd/{held_open}"), target) for held_open, target in held)),
@@ -115,6 +127,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"events": [], "message": "", "checked": False}
     sandbox.prepare()
     sandbox.start(processes)
+    if broker is not None:
+        broker.start(sandbox.bindings)
     deadline = time.monotonic() + 60
     stop = request.get("stop")
     while not sandbox.ended:
@@ -132,6 +146,10 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     answer["usage"] = dataclasses.asdict(sandbox.usage())
     answer["out_of_memory"] = sandbox.out_of_memory()
     sandbox.close()
+    if broker is not None:
+        broker.close()
+        answer["objects"] = [info.key for info in store.walk("mine")]
+        store.close()
     answer["exits"] = {rank: dataclasses.asdict(found) for rank, found in sandbox.exits.items()}
     answer["kind"], answer["limits"] = sandbox.kind, sandbox.limits_in_force
     answer["stage_left"] = os.listdir(sandbox._stage._folder) if sandbox._stage else []
