@@ -141,14 +141,20 @@ class Exchange:
 
     async def drain(self) -> None:
         """Take a little more of a body that is refused: a client that still sends may not see the answer."""
-        if "100-continue" in self.headers.get("expect", "").lower() and not self._has_read:
-            return  # This one asked before it sent anything.
+        if self._was_never_asked():
+            return  # The client asked before it sent anything.
         left = _DRAIN if self.method in ("PUT", "POST") and not self._has_ended else 0
         while left > 0:
             message = await self._receive()
             left -= len(message.get("body", b""))
             if message["type"] != "http.request" or not message.get("more_body", False):
                 return
+
+    def _was_never_asked(self) -> bool:
+        """Whether the client waits for `100 Continue` and did not get it."""
+        return "100-continue" in self.headers.get("expect", "").lower() and (
+            not self._has_read or self.headers.get("content-length") == "0"
+        )
 
     async def answer_file(self, status: int, headers: Mapping[str, str], file: BinaryIO, length: int) -> None:
         """Send `length` bytes of a file from where it stands; stops when the other side hangs up."""
@@ -172,6 +178,9 @@ class Exchange:
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.has_begun = True
+        if self._was_never_asked():
+            # boto3 takes the status of such an answer for that of its next one on the same connection.
+            headers = {**headers, "connection": "close"}
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 

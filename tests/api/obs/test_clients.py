@@ -1,0 +1,150 @@
+"""Command lines and libraries that people use: awscli, s5cmd, obstore."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import obstore
+import pytest
+from obstore.store import S3Store
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def environment(server: Any, s3: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables that lead AWS's clients here."""
+    pair = server.keys["dev"]
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
+        "AWS_ACCESS_KEY_ID": pair.access_key,
+        "AWS_SECRET_ACCESS_KEY": pair.secret_key,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": server.url,
+        "S3_ENDPOINT_URL": server.url,
+        "AWS_CONFIG_FILE": str(tmp_path_factory.mktemp("aws") / "config"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+def run(environment: dict[str, str], program: str, *arguments: str | Path, fails: bool = False) -> str:
+    done = subprocess.run(
+        [BIN / program, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=80,
+        check=False,
+    )
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder with small files, an empty one, a large one and odd names."""
+    folder = tmp_path / "tree"
+    (folder / "sub dir").mkdir(parents=True)
+    (folder / "small").write_bytes(b"small")
+    (folder / "empty").write_bytes(b"")
+    (folder / "sub dir" / "ü +%.txt").write_bytes(b"odd")
+    (folder / "sub dir" / "large").write_bytes(os.urandom(20 << 20))
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_awscli(environment: dict[str, str], tree: Path, tmp_path: Path) -> None:
+    def aws(*arguments: str | Path, fails: bool = False) -> str:
+        return run(environment, "aws", *arguments, fails=fails)
+
+    aws("s3", "mb", "s3://from-aws")
+    aws("s3", "cp", "--recursive", tree, "s3://from-aws/tree/")
+    listed = aws("s3", "ls", "--recursive", "s3://from-aws/")
+    assert "tree/sub dir/ü +%.txt" in listed and "20971520" in listed
+    aws("s3", "cp", "--recursive", "s3://from-aws/tree/", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tree)
+    (tree / "small").write_bytes(b"changed")
+    (tree / "empty").unlink()
+    changes = aws("s3", "sync", "--delete", tree, "s3://from-aws/tree/")
+    assert "upload" in changes and "delete" in changes
+    aws("s3", "sync", "--delete", "s3://from-aws/tree/", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tree)
+    url = aws("s3", "presign", "s3://from-aws/tree/small").strip()
+    assert httpx.get(url).content == b"changed"
+    assert "NoSuchBucket" in aws("s3", "ls", "s3://not-there-at-all", fails=True)
+    aws("s3", "rb", "--force", "s3://from-aws")
+
+
+def test_connections_are_not_confused_by_early_answers(s3: Any) -> None:
+    """An empty body, and a refusal, are answered without `100 Continue`; the next request must not notice."""
+    for number in range(4):
+        s3.put_object(Bucket="data", Key="early/empty", Body=b"")
+        answer = s3.put_object(Bucket="data", Key=f"early/{number}", Body=b"x" * 100_000)
+        assert answer["ETag"] and answer["ResponseMetadata"]["HTTPHeaders"]["x-amz-checksum-crc32"]
+        with pytest.raises(s3.exceptions.NoSuchBucket):
+            s3.put_object(Bucket="not-there", Key="k", Body=b"x" * 100_000)
+
+
+@pytest.mark.slow
+def test_s5cmd(environment: dict[str, str], tree: Path, tmp_path: Path) -> None:
+    def s5cmd(*arguments: str | Path, fails: bool = False) -> str:
+        return run(environment, "s5cmd", *arguments, fails=fails)
+
+    s5cmd("mb", "s3://from-s5cmd")
+    s5cmd("cp", f"{tree}/", "s3://from-s5cmd/tree/")
+    assert "tree/sub dir/large" in s5cmd("ls", "s3://from-s5cmd/*")
+    s5cmd("cp", "s3://from-s5cmd/tree/*", f"{tmp_path}/back/")
+    assert content(tmp_path / "back") == content(tree)
+    assert s5cmd("sync", f"{tree}/", "s3://from-s5cmd/tree/") == ""
+    s5cmd("cp", "s3://from-s5cmd/tree/small", "s3://from-s5cmd/copy")
+    assert s5cmd("cat", "s3://from-s5cmd/copy") == "small"
+    s5cmd("rm", "s3://from-s5cmd/*")
+    s5cmd("rb", "s3://from-s5cmd")
+    assert "NoSuchBucket" in s5cmd("ls", "s3://from-s5cmd/*", fails=True)
+
+
+@pytest.fixture(params=[False, True], ids=["signed", "unsigned"])
+def bucket(request: pytest.FixtureRequest, server: Any, s3: Any) -> Iterator[S3Store]:
+    """An obstore client of the bucket `data`."""
+    pair = server.keys["dev"]
+    yield S3Store(
+        "data",
+        endpoint=server.url,
+        access_key_id=pair.access_key,
+        secret_access_key=pair.secret_key,
+        region="us-east-1",
+        virtual_hosted_style_request=False,
+        unsigned_payload=request.param,
+        client_options={"allow_http": True},
+    )
+
+
+def test_obstore(bucket: S3Store) -> None:
+    store = bucket
+    small, large = os.urandom(1000), os.urandom(12 << 20)
+    obstore.put(store, "obstore/small ü", small, attributes={"Content-Type": "x/y", "note": "1"})
+    obstore.put(store, "obstore/large", large, use_multipart=True, chunk_size=5 << 20)
+    got = obstore.get(store, "obstore/small ü")
+    assert bytes(got.bytes()) == small and got.attributes["Content-Type"] == "x/y"
+    assert bytes(obstore.get(store, "obstore/large").bytes()) == large
+    assert bytes(obstore.get_range(store, "obstore/large", start=5, end=50)) == large[5:50]
+    listed = [entry["path"] for batch in obstore.list(store, "obstore") for entry in batch]
+    assert listed == ["obstore/large", "obstore/small ü"]
+    obstore.copy(store, "obstore/small ü", "obstore/copy")
+    assert obstore.head(store, "obstore/copy")["size"] == 1000
+    with pytest.raises(obstore.exceptions.AlreadyExistsError):
+        obstore.put(store, "obstore/copy", b"x", mode="create")
+    obstore.delete(store, [*listed, "obstore/copy"])
+    with pytest.raises(FileNotFoundError):
+        obstore.head(store, "obstore/copy")
