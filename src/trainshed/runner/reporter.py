@@ -31,7 +31,7 @@ class PlatformLog:
         """Add a line of our own, with the time."""
         # On a full disk the words are lost, the job's end is not.
         with contextlib.suppress(OSError):
-            self.write(f"[trainshed {time.strftime('%H:%M:%S')}] {message}\n".encode("utf-8", "replace"))
+            self.write(f"{time.strftime('%H:%M:%S')} {message}\n".encode("utf-8", "replace"))
 
     def write(self, data: bytes) -> None:
         """Add bytes as they are (the output of an install)."""
