@@ -142,14 +142,14 @@ class FolderTree:
         try:
             for part in parts:
                 is_new = False
-                if make:
-                    try:
-                        os.mkdir(part, 0o755, dir_fd=here)
-                        is_new = True
-                    except FileExistsError:
-                        pass
                 try:
-                    below = os.open(part, _FOLDER, dir_fd=here)
+                    try:
+                        below = os.open(part, _FOLDER, dir_fd=here)
+                    except FileNotFoundError:
+                        if not make:
+                            raise
+                        is_new = _make_folder(part, here)
+                        below = os.open(part, _FOLDER, dir_fd=here)
                 except OSError as error:
                     if make and error.errno in (errno.ENOTDIR, errno.ELOOP):
                         raise FileGone(f"'{part}' stands in its way and is not a folder") from None
@@ -161,6 +161,15 @@ class FolderTree:
             yield here
         finally:
             os.close(here)
+
+
+def _make_folder(name: str, above: int) -> bool:
+    """Make a folder, unless another thread was faster; tells who it was."""
+    try:
+        os.mkdir(name, 0o755, dir_fd=above)
+        return True
+    except FileExistsError:
+        return False
 
 
 def _create(folder: int, part: str) -> tuple[int, bool]:
