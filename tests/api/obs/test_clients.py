@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -148,3 +149,49 @@ def test_obstore(bucket: S3Store) -> None:
     obstore.delete(store, [*listed, "obstore/copy"])
     with pytest.raises(FileNotFoundError):
         obstore.head(store, "obstore/copy")
+
+
+def examples() -> list[tuple[str, str]]:
+    """The code blocks of the page on clients, by language."""
+    page = (Path(__file__).parents[3] / "docs" / "obs-clients.md").read_text()
+    return [(kind or "sh", code) for kind, code in re.findall(r"```(\w*)\n(.*?)```", page, re.DOTALL)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "code"), examples(), ids=lambda text: text.split()[-1][:20])
+def test_the_examples_of_the_documentation(
+    server: Any, environment: dict[str, str], tmp_path: Path, kind: str, code: str
+) -> None:
+    pair = server.keys["dev"]
+    (tmp_path / "digits").mkdir()
+    for name in ("train.npz", "digits/train.npz"):
+        (tmp_path / name).write_bytes(b"numbers")
+    with httpx.Client(headers={"Authorization": f"Bearer {server.token}"}) as http:
+        http.put(f"{server.url}/_/v1/buckets/datasets")
+        code = code.replace("http://127.0.0.1:7481", server.url)
+        if kind == "python":
+            for secret in (pair.access_key, pair.secret_key):
+                code = code.replace('"..."', repr(secret), 1)
+            command = [sys.executable, "-W", "ignore", "-c", code]
+        else:
+            # The bucket is there already, for the other examples.
+            code = code.replace("aws s3 mb s3://datasets", "aws s3 mb s3://datasets-2")
+            code = code.replace("_ID=...", f"_ID={pair.access_key}").replace(
+                "KEY=...", f"KEY={pair.secret_key}"
+            )
+            command = ["bash", "-euc", code]
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=80,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        listed = http.get(f"{server.url}/_/v1/buckets/datasets/objects").json()["objects"]
+        assert [entry["key"] for entry in listed] == ["digits/train.npz"]
+        http.delete(f"{server.url}/_/v1/buckets/datasets/objects?prefix=")
+        http.delete(f"{server.url}/_/v1/buckets/datasets-2")
