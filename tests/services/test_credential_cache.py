@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -108,5 +111,14 @@ def test_what_was_read_while_something_changed_is_not_kept(platform: Platform, t
     assert len(loads) == 3
     with pytest.raises(ZeroDivisionError):
         cache.find("kind", "other", lambda: 1 / 0)
-    cache.close()
     assert cache_of(platform.engine) is cache_of(platform.engine)
+
+
+def test_threads_that_end_leave_no_connection_open(platform: Platform, token: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        thread = threading.Thread(target=authenticate_token, args=(platform, token))
+        thread.start()
+        thread.join(30)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) < before + 10

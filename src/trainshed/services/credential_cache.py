@@ -22,7 +22,39 @@ __all__ = ["CredentialCache", "cache_of"]
 
 T = TypeVar("T")
 
-_MOST = 4096
+_MOST = 1024
+
+
+class _Watch:
+    """One thread's connection to the database; it goes with the thread."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = sqlite3.connect(
+            f"{Path(path).absolute().as_uri()}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def version(self) -> int:
+        """A number that changes with every commit of anybody else; this connection itself never writes."""
+        found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return found
+
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close()
+
+
+class _Memory(threading.local):
+    """What one thread remembers. Threads share nothing here, so that none waits for another."""
+
+    watch: _Watch | None = None
+    version: int | None = None
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, str], Any] = {}
 
 
 class CredentialCache:
@@ -30,55 +62,34 @@ class CredentialCache:
 
     def __init__(self, engine: Engine) -> None:
         self._path = engine.url.database if engine.url.get_backend_name() == "sqlite" else None
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._version: int | None = None
-        self._entries: dict[tuple[str, str], Any] = {}
+        self._memory = _Memory()
         self.process = os.getpid()
 
     def find(self, kind: str, name: str, load: Callable[[], T]) -> T:
         """What `load` returned for this name, or returns now. An error is not kept."""
         if not self._path:
             return load()
-        with self._lock:
-            version = self._ask_version()
-            if version != self._version:
-                self._entries.clear()
-                self._version = version
-            elif (kind, name) in self._entries:
-                known: T = self._entries[kind, name]
-                return known
+        memory = self._memory
+        version = self._ask_version(memory)
+        if version is None or version != memory.version:
+            memory.entries.clear()
+            memory.version = version
+        elif (kind, name) in memory.entries:
+            known: T = memory.entries[kind, name]
+            return known
+        # It is read after the version was: at least as new as that.
         value = load()
-        with self._lock:
-            # It was read after the version was: at least as new as that. If the version has moved on, nobody
-            # can say whether it is as new as the present one.
-            if version is not None and version == self._version and len(self._entries) < _MOST:
-                self._entries[kind, name] = value
+        if version is not None and len(memory.entries) < _MOST:
+            memory.entries[kind, name] = value
         return value
 
-    def _ask_version(self) -> int | None:
-        """A number that changes with every commit of anybody else; this connection itself never writes."""
+    def _ask_version(self, memory: _Memory) -> int | None:
         try:
-            if self._connection is None:
-                self._connection = sqlite3.connect(
-                    f"{Path(str(self._path)).absolute().as_uri()}?mode=rw",
-                    uri=True,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
-            found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            return found
+            if memory.watch is None:
+                memory.watch = _Watch(str(self._path))
+            return memory.watch.version()
         except sqlite3.Error:
             return None
-
-    def close(self) -> None:
-        """Give back the connection."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-            self._entries.clear()
-            self._version = None
 
 
 _caches: weakref.WeakKeyDictionary[Engine, CredentialCache] = weakref.WeakKeyDictionary()

@@ -44,6 +44,10 @@ class _Pending:
         self.work = work
         self.folders = tuple(folders)
         self.is_done = False
+        self.is_leader = False
+        # Held until the write is done, or until it is this writer's turn to write for all.
+        self.wake = threading.Lock()
+        self.wake.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -61,7 +65,7 @@ class Transactions:
         self._pool_lock = threading.Lock()
         self._queue: list[_Pending] = []
         self._queue_lock = threading.Lock()
-        self._write_lock = threading.Lock()
+        self._has_leader = False
 
     def forget_connections(self) -> None:
         """After a fork: the connections belong to the parent, this process makes its own."""
@@ -108,16 +112,54 @@ class Transactions:
         pending = _Pending(work, folders)
         with self._queue_lock:
             self._queue.append(pending)
-        # Whoever gets the lock writes for all that queue behind it; most then find their work done.
-        with self._write_lock:
-            while not pending.is_done:
-                with self._queue_lock:
-                    batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
-                self._run(batch)
+            if not self._has_leader:
+                self._has_leader = pending.is_leader = True
+        # One writes for all that queue behind it, and wakes each of them when that is done. (Were they to wait
+        # for a lock instead, each would have to get it in turn, only to find its work done.)
+        if not pending.is_leader:
+            self._wait(pending)
+        if not pending.is_done:
+            self._lead(pending)
         if pending.error is not None:
             raise pending.error
         result: T = pending.result
         return result
+
+    def _wait(self, pending: _Pending) -> None:
+        try:
+            pending.wake.acquire()
+        except BaseException:
+            with self._queue_lock:
+                if pending in self._queue:
+                    self._queue.remove(pending)
+                was_chosen = pending.is_leader
+            if was_chosen:
+                self._pass_on()
+            raise
+
+    def _lead(self, pending: _Pending) -> None:
+        try:
+            while not pending.is_done:
+                with self._queue_lock:
+                    batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+                try:
+                    self._run(batch)
+                finally:
+                    for other in batch:
+                        if other is not pending:
+                            other.wake.release()
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Let the next one in the queue write for all."""
+        with self._queue_lock:
+            successor = self._queue[0] if self._queue else None
+            self._has_leader = successor is not None
+            if successor is not None:
+                successor.is_leader = True
+        if successor is not None:
+            successor.wake.release()
 
     def _run(self, batch: list[_Pending]) -> None:
         connection = None
