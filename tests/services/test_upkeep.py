@@ -14,6 +14,7 @@ from trainshed.services import sessions, tokens
 from trainshed.services.identity import Caller, authenticate_token
 from trainshed.services.platform import Platform
 from trainshed.services.upkeep import tidy_up
+from trainshed.store.staged_tree import TreeCache
 
 
 def test_leftovers_go_away(
@@ -38,3 +39,19 @@ def test_leftovers_go_away(
     with pytest.raises(NotAuthenticated) as refusal:
         authenticate_token(platform, made.token)
     assert refusal.value.code == "unknown_credential"
+
+
+def test_a_cached_input_goes_when_its_objects_do(platform: Platform) -> None:
+    store, cache = platform.store, TreeCache(platform.home.input_cache)
+    store.create_bucket("inputs-of-a-test", "w")
+    folders = {}
+    for name in ("kept", "changed", "removed"):
+        store.put("inputs-of-a-test", f"{name}/a", b"bytes")
+        tree = cache.obtain(store, "inputs-of-a-test", f"{name}/")
+        assert tree is not None
+        tree.close()
+        folders[name] = tree.folder
+    store.put("inputs-of-a-test", "changed/b", b"more")
+    store.delete_prefix("inputs-of-a-test", "removed/")
+    tidy_up(platform)
+    assert [name for name, folder in folders.items() if folder.exists()] == ["kept"]

@@ -39,10 +39,10 @@ def tidy_up(platform: Platform) -> None:
 
     Every part can be repeated at any time, by several processes at once.
     """
-    sweep_input_cache(platform)
     purge_deleted_jobs(platform)
     remove_abandoned_code(platform)
     now = platform.clock()
     with begin(platform.engine) as connection:
         forget_expired(connection, now)
         delete_expired_tokens(connection, now - _REMEMBER_SECONDS)
+    sweep_input_cache(platform)
