@@ -31,10 +31,10 @@ def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=Tr
         copy(src_url, dst_url)
     elif file_list is not None:
         run_in_threads(
-            file_list, lambda name: _copy_file(_join(src_url, name), _join(dst_url, name)), threads or 1
+            file_list, lambda name: _copy_file(_join(src_url, name), _join(dst_url, name)), threads or 16
         )
     else:
-        _copy_folder(src_url, dst_url, threads or 1)
+        _copy_folder(src_url, dst_url, threads or 16)
 
 
 def copy_manifest(manifest_url, dst, threads=16):
