@@ -63,15 +63,12 @@ def insert_bucket(connection: sqlite3.Connection, bucket: Bucket, *, may_exist: 
 def delete_bucket(connection: sqlite3.Connection, name: str) -> None:
     """Remove a bucket that holds nothing."""
     number, _ = find_bucket(connection, name)
-    if any(
-        connection.execute(f"SELECT 1 FROM {table} WHERE bucket_id = ? LIMIT 1", (number,)).fetchone()
-        for table in ("objects", "versions")
+    for table, what, hint in (
+        ("objects", "is not empty", f"Remove its objects first: trainshed obs rm -r obs://{name}/"),
+        ("versions", "still keeps older versions", "Remove them with an S3 client, or by a lifecycle rule."),
     ):
-        raise Conflict(
-            f"The bucket '{name}' is not empty.",
-            hint=f"Remove its objects first: trainshed obs rm -r obs://{name}/",
-            code="bucket_not_empty",
-        )
+        if connection.execute(f"SELECT 1 FROM {table} WHERE bucket_id = ? LIMIT 1", (number,)).fetchone():
+            raise Conflict(f"The bucket '{name}' {what}.", hint=hint, code="bucket_not_empty")
     connection.execute("DELETE FROM buckets WHERE id = ?", (number,))
 
 
