@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainshed.api.obs.acl import read_acl_header
 from trainshed.api.obs.body import receive_document
 from trainshed.api.obs.errors import S3Error
-from trainshed.api.obs.visit import REGION, Visit
+from trainshed.api.obs.visit import REGION, Visit, owner_of
 from trainshed.api.obs.xml_codec import format_time, parse_xml
 from trainshed.services import buckets
 from trainshed.store.object_store import Bucket
@@ -34,7 +35,14 @@ async def create_bucket(visit: Visit) -> None:
     body = await receive_document(visit)
     if body.strip():
         parse_xml(body, "CreateBucketConfiguration")
-    await visit.do(lambda: buckets.create_bucket(visit.platform, visit.caller, visit.bucket))
+    acl = read_acl_header(visit)
+
+    def work() -> None:
+        buckets.create_bucket(visit.platform, visit.caller, visit.bucket)
+        if acl and acl != "private":
+            visit.store.set_bucket_document(visit.bucket, "acl", acl)
+
+    await visit.do(work)
     await visit.answer(200, {"location": f"/{visit.bucket}"})
 
 
@@ -60,42 +68,25 @@ async def delete_bucket(visit: Visit) -> None:
     """Remove an empty bucket."""
 
     def work() -> None:
-        visit.writable()
+        visit.owned()
         buckets.delete_bucket(visit.platform, visit.caller, visit.bucket)
 
     await visit.do(work)
     await visit.answer(204)
 
 
-def owner_of(workspace_id: str) -> list[tuple[str, str]]:
-    """A workspace as the owner of what it has."""
-    return [("ID", workspace_id), ("DisplayName", workspace_id)]
-
-
-# What a bucket answers that was never told otherwise: nothing, or that there is nothing.
-_MISSING = {
-    "policy": ("NoSuchBucketPolicy", "The bucket policy does not exist"),
-    "cors": ("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
-    "lifecycle": ("NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist"),
-    "tagging": ("NoSuchTagSet", "The TagSet does not exist"),
-    "encryption": (
-        "ServerSideEncryptionConfigurationNotFoundError",
-        "The server side encryption configuration was not found",
-    ),
-}
-
-
 async def get_setting(visit: Visit, name: str) -> None:
-    """A setting of a bucket, as it is where nobody set it."""
+    """A setting that nobody can change here, as it is where nobody changed it."""
     await visit.do(visit.readable)
-    if name in _MISSING:
-        code, message = _MISSING[name]
-        raise S3Error(code, message, BucketName=visit.bucket)
+    if name == "encryption":
+        raise S3Error(
+            "ServerSideEncryptionConfigurationNotFoundError",
+            "The server side encryption configuration was not found",
+            BucketName=visit.bucket,
+        )
     if name == "requestPayment":
         await visit.answer_xml("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
     elif name == "logging":
         await visit.answer_xml("BucketLoggingStatus", [])
-    elif name == "notification":
-        await visit.answer_xml("NotificationConfiguration", [])
     else:
-        raise S3Error("NotImplemented", f"The setting '{name[:40]}' is not implemented.")
+        await visit.answer_xml("NotificationConfiguration", [])

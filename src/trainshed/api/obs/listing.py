@@ -7,9 +7,8 @@ import binascii
 from collections.abc import Callable
 from typing import Any
 
-from trainshed.api.obs.bucket_operations import owner_of
 from trainshed.api.obs.errors import S3Error
-from trainshed.api.obs.visit import Visit
+from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import format_time, url_encode
 from trainshed.store.object_store import Bucket, Listing
 

@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 from trainshed.api.obs.body import BodyReader, receive, receive_document
-from trainshed.api.obs.bucket_operations import owner_of
 from trainshed.api.obs.conditions import check_copy_source, read_write_condition
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.listing import read_encoding, read_number
 from trainshed.api.obs.object_headers import read_about, version_header
 from trainshed.api.obs.object_writing import read_copy_source
-from trainshed.api.obs.visit import Visit
+from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, parse_xml, text_of
 from trainshed.store.object_store import (
     Bucket,
@@ -242,7 +241,7 @@ async def list_uploads(visit: Visit) -> None:
     encode = read_encoding(visit)
 
     def work() -> tuple[Bucket, UploadListing]:
-        bucket = visit.writable()
+        bucket = visit.owned()
         return bucket, visit.store.list_uploads(
             visit.bucket,
             query.get("prefix", ""),

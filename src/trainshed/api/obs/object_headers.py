@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from urllib.parse import quote
 
+from trainshed.api.obs.acl import read_acl_header
 from trainshed.api.obs.errors import S3Error
+from trainshed.api.obs.tagging import read_tag_header
 from trainshed.api.obs.visit import Visit
 from trainshed.store.object_store import ObjectInfo
 
-__all__ = ["About", "object_headers", "override_headers", "read_about", "version_header"]
+__all__ = ["About", "object_headers", "override_headers", "read_about", "read_permissions", "version_header"]
 
 DEFAULT_TYPE = "binary/octet-stream"
 _KEPT = ("cache-control", "content-disposition", "content-encoding", "content-language", "expires")
@@ -53,6 +55,17 @@ class About:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
+def read_permissions(visit: Visit, *, is_replacing: bool = True) -> dict[str, str]:
+    """The ACL and the tags that the headers of a request give to an object."""
+    attributes = {}
+    acl = read_acl_header(visit)
+    if acl and acl != "private":
+        attributes["acl"] = acl
+    if visit.option("tagging") and is_replacing:
+        attributes["tagging"] = read_tag_header(visit.option("tagging"))
+    return attributes
+
+
 def read_about(visit: Visit) -> About:
     """What the headers of a request say of the object that they bring."""
     headers = visit.headers
@@ -77,6 +90,7 @@ def read_about(visit: Visit) -> About:
             attributes[name] = _from_wire(visit.option(name))[:1024]
     if attributes.get("storage-class", "STANDARD") not in _STORAGE_CLASSES:
         raise S3Error("InvalidArgument", "The storage class you specified is not valid.")
+    attributes.update(read_permissions(visit))
     return About(_from_wire(headers.get("content-type", ""))[:255] or DEFAULT_TYPE, metadata, attributes)
 
 
@@ -103,6 +117,8 @@ def object_headers(visit: Visit, info: ObjectInfo, *, is_whole: bool = True) -> 
             headers[f"x-amz-{name}"] = value
             headers["x-amz-checksum-type"] = "COMPOSITE" if "-" in value else "FULL_OBJECT"
     headers.update(version_header(info))
+    if info.attributes.get("tagging"):
+        headers["x-amz-tagging-count"] = str(info.attributes["tagging"].count("&") + 1)
     # The OBS SDK looks for these whatever dialect it speaks.
     if visit.is_obs or info.is_appendable:
         headers["x-obs-object-type"] = "Appendable" if info.is_appendable else "Normal"

@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 from trainshed.api.obs.body import BodyReader, receive, receive_document
 from trainshed.api.obs.conditions import check_copy_source, read_write_condition
 from trainshed.api.obs.errors import S3Error, translate_error
-from trainshed.api.obs.object_headers import read_about, version_header
+from trainshed.api.obs.object_headers import read_about, read_permissions, version_header
 from trainshed.api.obs.visit import Visit
 from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, parse_xml, text_of
 from trainshed.model.errors import TrainshedError
@@ -49,6 +49,7 @@ async def copy_object(visit: Visit) -> None:
     directive = visit.option("metadata-directive").upper() or "COPY"
     if directive not in ("COPY", "REPLACE", "REPLACE_NEW"):
         raise S3Error("InvalidArgument", "Unknown metadata directive.")
+    replaces_tags = visit.option("tagging-directive").upper() == "REPLACE"
 
     def work() -> ObjectInfo:
         visit.readable_object(source, key, version)
@@ -64,10 +65,23 @@ async def copy_object(visit: Visit) -> None:
                     " changing the object's metadata, storage class, website redirect location or encryption"
                     " attributes.",
                 )
-            return visit.store.copy(source, key, visit.bucket, visit.key, version_id=version)
+            # Who may read the copy is said anew.
+            kept = {name: value for name, value in info.attributes.items() if name != "acl"}
+            return visit.store.copy(
+                source,
+                key,
+                visit.bucket,
+                visit.key,
+                version_id=version,
+                attributes=kept | read_permissions(visit, is_replacing=replaces_tags),
+            )
         about = read_about(visit)
         # The bytes stay the same, and so does their checksum.
-        checksums = {name: value for name, value in info.attributes.items() if name.startswith("checksum-")}
+        checksums = {
+            name: value
+            for name, value in info.attributes.items()
+            if name.startswith("checksum-") or (name == "tagging" and not replaces_tags)
+        }
         return visit.store.copy(
             source,
             key,
@@ -103,7 +117,7 @@ async def delete_object(visit: Visit) -> None:
     """Remove an object; one that is not there is gone already."""
 
     def work() -> Removal:
-        visit.writable()
+        visit.writable("DeleteObject")
         check_key(visit.key)
         return visit.store.remove(visit.bucket, visit.key, visit.query.get("versionId", ""))
 
@@ -116,7 +130,7 @@ async def delete_object(visit: Visit) -> None:
 
 async def delete_objects(visit: Visit) -> None:
     """Remove up to 1,000 objects."""
-    await visit.do(visit.writable)
+    await visit.do(lambda: visit.writable("DeleteObject"))
     root = parse_xml(await receive_document(visit), "Delete")
     keys = [(text_of(entry, "Key"), text_of(entry, "VersionId", "")) for entry in children(root, "Object")]
     if not 1 <= len(keys) <= _MOST_DELETES:

@@ -3,8 +3,8 @@
 | about | operations |
 |---|---|
 | service | list buckets; `HEAD ?apiversion` (OBS) |
-| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`; `POST ?delete` |
-| object | put, get, head, delete, copy; `?uploads`, `?uploadId`; OBS: `?append`, `?rename`, `?metadata` |
+| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`; `POST ?delete` |
+| object | put, get, head, delete, copy; `?uploads`, `?uploadId`; `?acl`, `?tagging`; OBS: `?append`, `?rename`, `?metadata` |
 
 A parameter that names something we do not know is answered with NotImplemented: it must never be taken for the plain
 operation without it.
@@ -17,12 +17,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from trainshed.api.obs import (
+    acl,
     bucket_operations,
+    bucket_policy,
+    lifecycle,
     listing,
     multipart,
     object_reading,
     object_writing,
     obs_operations,
+    tagging,
     versioning,
 )
 from trainshed.api.obs.errors import S3Error
@@ -68,18 +72,7 @@ _DETAILS = frozenset(
     ]
 )
 
-_SETTINGS = frozenset(
-    [
-        "policy",
-        "cors",
-        "lifecycle",
-        "tagging",
-        "encryption",
-        "requestPayment",
-        "logging",
-        "notification",
-    ]
-)
+_SETTINGS = frozenset({"encryption", "requestPayment", "logging", "notification"})
 
 _BUCKET: dict[tuple[str, str], _Operation] = {
     ("GET", ""): listing.list_objects,
@@ -92,6 +85,17 @@ _BUCKET: dict[tuple[str, str], _Operation] = {
     ("PUT", "versioning"): versioning.put_versioning,
     ("GET", "versions"): versioning.list_versions,
     ("POST", "delete"): object_writing.delete_objects,
+    ("GET", "acl"): acl.get_bucket_acl,
+    ("PUT", "acl"): acl.put_bucket_acl,
+    ("GET", "policy"): bucket_policy.get_policy,
+    ("PUT", "policy"): bucket_policy.put_policy,
+    ("DELETE", "policy"): bucket_policy.delete_policy,
+    ("GET", "tagging"): tagging.get_bucket_tags,
+    ("PUT", "tagging"): tagging.put_bucket_tags,
+    ("DELETE", "tagging"): tagging.delete_bucket_tags,
+    ("GET", "lifecycle"): lifecycle.get_lifecycle,
+    ("PUT", "lifecycle"): lifecycle.put_lifecycle,
+    ("DELETE", "lifecycle"): lifecycle.delete_lifecycle,
 }
 _OBJECT: dict[tuple[str, str], _Operation] = {
     ("GET", ""): object_reading.get_object,
@@ -105,6 +109,11 @@ _OBJECT: dict[tuple[str, str], _Operation] = {
     ("POST", "uploadId"): multipart.complete_upload,
     ("DELETE", "uploadId"): multipart.abort_upload,
     ("GET", "uploadId"): multipart.list_parts,
+    ("GET", "acl"): acl.get_object_acl,
+    ("PUT", "acl"): acl.put_object_acl,
+    ("GET", "tagging"): tagging.get_tags,
+    ("PUT", "tagging"): tagging.put_tags,
+    ("DELETE", "tagging"): tagging.delete_tags,
     ("POST", "append"): obs_operations.append_object,
     ("POST", "rename"): obs_operations.rename,
     ("PUT", "metadata"): obs_operations.set_metadata,

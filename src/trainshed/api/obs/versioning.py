@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trainshed.api.obs.body import receive_document
-from trainshed.api.obs.bucket_operations import owner_of
 from trainshed.api.obs.listing import read_encoding, read_number
-from trainshed.api.obs.visit import Visit
+from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import format_time, malformed_xml, parse_xml, text_of
 from trainshed.store.object_store import Bucket, VersionListing
 
@@ -22,7 +21,7 @@ async def get_versioning(visit: Visit) -> None:
 
 async def put_versioning(visit: Visit) -> None:
     """Keep versions from now on, or keep no new ones."""
-    await visit.do(visit.writable)
+    await visit.do(visit.owned)
     root = parse_xml(await receive_document(visit), "VersioningConfiguration")
     status = text_of(root, "Status")
     if status not in ("Enabled", "Suspended"):

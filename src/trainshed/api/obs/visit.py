@@ -13,14 +13,14 @@ from trainshed.api.obs.errors import S3Error, translate_error
 from trainshed.api.obs.exchange import Exchange
 from trainshed.api.obs.signatures.claim import Claim, SignedRequest, split_query
 from trainshed.api.obs.xml_codec import S3_NAMESPACE, Content, render_xml
-from trainshed.model.errors import NotAuthenticated, NotFound, TrainshedError
-from trainshed.services import buckets
+from trainshed.model.errors import NotAllowed, NotAuthenticated, NotFound, TrainshedError
+from trainshed.services import bucket_sharing, buckets
 from trainshed.services.access_keys import authenticate_access_key
 from trainshed.services.identity import Caller
 from trainshed.services.platform import Platform
 from trainshed.store.object_store import Bucket, ObjectStore
 
-__all__ = ["OBS_NAMESPACE", "REGION", "Visit", "split_host"]
+__all__ = ["OBS_NAMESPACE", "REGION", "Visit", "owner_of", "split_host"]
 
 T = TypeVar("T")
 
@@ -142,32 +142,58 @@ class Visit:
             raise S3Error("AccessDenied", "Access Denied")
         return self._caller
 
+    def owned(self) -> Bucket:
+        """The bucket, if this client may change its settings."""
+        return self._allowed(self.bucket, buckets.writable_bucket, lambda: False)
+
     def readable(self, name: str = "") -> Bucket:
-        """The bucket, if this client may read its objects."""
-        return self._allowed(name or self.bucket, buckets.readable_bucket)
+        """The bucket, if this client may list its objects."""
+        name = name or self.bucket
+        return self._allowed(
+            name,
+            buckets.readable_bucket,
+            lambda: bucket_sharing.may_list_shared(self.platform, self._caller, name),
+        )
 
     def readable_object(self, name: str, key: str, version: str = "") -> Bucket:
         """The bucket, if this client may read this object of it."""
-        return self.readable(name)
+        return self._allowed(
+            name,
+            buckets.readable_bucket,
+            lambda: bucket_sharing.may_read_shared(self.platform, self._caller, name, key, version),
+        )
 
-    def writable(self, name: str = "") -> Bucket:
-        """The bucket, if this client may change its objects."""
-        return self._allowed(name or self.bucket, buckets.writable_bucket)
+    def writable(self, action: str = "PutObject") -> Bucket:
+        """The bucket, if this client may do this to the object in question (to all, when it names none)."""
+        return self._allowed(
+            self.bucket,
+            buckets.writable_bucket,
+            lambda: bucket_sharing.may_write_shared(
+                self.platform, self._caller, self.bucket, self.key or "*", action
+            ),
+        )
 
-    def _allowed(self, name: str, ask: Callable[[Platform, Caller, str], Bucket]) -> Bucket:
+    def _allowed(
+        self, name: str, ask: Callable[[Platform, Caller, str], Bucket], is_shared: Callable[[], bool]
+    ) -> Bucket:
         if name.startswith("."):
             raise no_such_bucket(name)
+        refusal: TrainshedError = S3Error("AccessDenied", "Access Denied")
         try:
             if self._caller is not None:
                 return ask(self.platform, self._caller, name)
         except NotFound:
             pass
+        except NotAllowed as error:
+            refusal = error
         # To S3's clients, a bucket of somebody else is there but closed.
         try:
-            self.store.bucket(name)
+            bucket = self.store.bucket(name)
         except NotFound:
             raise no_such_bucket(name) from None
-        raise S3Error("AccessDenied", "Access Denied")
+        if is_shared():
+            return bucket
+        raise refusal
 
     # --- bodies ---
 
@@ -230,6 +256,11 @@ class Visit:
                 name = "x-obs-" + name.removeprefix("x-amz-")
             dressed[name] = value
         return dressed
+
+
+def owner_of(workspace_id: str) -> list[tuple[str, str]]:
+    """A workspace as the owner of what it has."""
+    return [("ID", workspace_id), ("DisplayName", workspace_id)]
 
 
 def no_such_bucket(name: str) -> S3Error:
