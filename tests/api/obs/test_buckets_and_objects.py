@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import os
+import socket
 import time
 import zlib
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
+
+from trainshed.api.obs.signatures.aws_v4 import signing_key
 
 Call = Callable[[Any], Any]
 
@@ -566,3 +570,52 @@ def test_virtual_hosts(s3: Any, server: Any) -> None:
         S3SigV4Auth(Credentials(pair.access_key, pair.secret_key), "s3", "us-east-1").add_auth(request)
         answer = httpx.get(server.url + "/hosted", headers=dict(request.headers) | {"host": host})
         assert answer.content == b"x", answer.text
+
+
+@pytest.mark.parametrize(
+    "line", ["OPTIONS * HTTP/1.1", "GET http://x/data/there HTTP/1.1", "GET // HTTP/1.1"]
+)
+def test_odd_targets_are_answered(filled: Any, server: Any, line: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+        wire.sendall(f"{line}\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        status = int(wire.makefile("rb").readline().split()[1])
+    assert 400 <= status < 500
+
+
+@pytest.mark.parametrize("tamper", [False, True])
+def test_a_body_in_signed_chunks(server: Any, s3: Any, tamper: bool) -> None:
+    pair = server.keys["dev"]
+    pieces = [os.urandom(70_000), os.urandom(5), b""]
+    kind = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+    size = sum(map(len, pieces))
+    sent = {
+        "x-amz-content-sha256": kind,
+        "x-amz-decoded-content-length": str(size),
+        "content-encoding": "aws-chunked",
+    }
+    request = AWSRequest("PUT", server.url + "/data/chunked", sent)
+    signer = S3SigV4Auth(Credentials(pair.access_key, pair.secret_key), "s3", "us-east-1")
+    signer.payload = lambda request: kind  # type: ignore[method-assign]
+    signer.add_auth(request)
+    headers = dict(request.headers)
+    previous = headers["Authorization"].rpartition("Signature=")[2]
+    scope = f"{headers['X-Amz-Date'][:8]}/us-east-1/s3/aws4_request"
+    key, empty, body = signing_key(pair.secret_key, scope), hashlib.sha256(b"").hexdigest(), b""
+    for piece in pieces:
+        text = "\n".join(
+            ["AWS4-HMAC-SHA256-PAYLOAD", headers["X-Amz-Date"], scope, previous, empty]
+            + [hashlib.sha256(piece).hexdigest()]
+        )
+        previous = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+        body += b"%x;chunk-signature=%b\r\n%b\r\n" % (len(piece), previous.encode(), piece)
+    if tamper:
+        at = body.index(pieces[0]) + 100
+        body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+        s3.delete_object(Bucket="data", Key="chunked")
+    answer = httpx.put(server.url + "/data/chunked", content=body, headers=headers)
+    if tamper:
+        assert code(answer) == ("SignatureDoesNotMatch", 403)
+        assert refusal(lambda: s3.head_object(Bucket="data", Key="chunked")) == ("404", 404)
+    else:
+        assert answer.status_code == 200, answer.text
+        assert s3.get_object(Bucket="data", Key="chunked")["Body"].read() == b"".join(pieces)

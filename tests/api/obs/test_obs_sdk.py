@@ -202,6 +202,27 @@ def test_presigned_urls(sdk: Any) -> None:
     assert ok(sdk.getObject(sdk.own, "by url", loadStreamInMemory=True)).buffer == b"sent"
 
 
+def test_acls_and_versions(sdk: Any, server: Any) -> None:
+    bucket = sdk.own + "-shared"
+    ok(sdk.createBucket(bucket))
+    ok(sdk.putContent(bucket, "opened", "content"))
+    url = f"{server.url}/{bucket}/opened"
+    assert httpx.get(url).status_code == 403
+    ok(sdk.setObjectAcl(bucket, "opened", aclControl="public-read"))
+    assert httpx.get(url).content == b"content"
+    assert len(ok(sdk.getObjectAcl(bucket, "opened")).grants) == 2
+    ok(sdk.setObjectAcl(bucket, "opened", acl=ok(sdk.getBucketAcl(bucket))))
+    assert httpx.get(url).status_code == 403
+    ok(sdk.setBucketAcl(bucket, aclControl="public-read"))
+    grants = ok(sdk.getBucketAcl(bucket)).grants
+    assert [grant.permission for grant in grants] == ["FULL_CONTROL", "READ"]
+    ok(sdk.setBucketAcl(bucket, aclControl="private"))
+    ok(sdk.setBucketVersioning(bucket, "Enabled"))
+    assert ok(sdk.getBucketVersioning(bucket)) == "Enabled"
+    assert len(ok(sdk.listVersions(bucket)).versions) >= 1
+    ok(sdk.setBucketVersioning(bucket, "Suspended"))
+
+
 def test_a_wrong_secret(sdk: Any, server: Any) -> None:
     settings = dict(MODES["native" if sdk.signature == "obs" else "v2 path"])
     pair = server.keys["dev"]

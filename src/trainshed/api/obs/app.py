@@ -34,7 +34,7 @@ def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable
         if scope["type"] == "http":
             exchange = Exchange(scope, receive, send, executor)
             # No bucket has the name `_`; one may be called `healthz`, but whoever means it signs.
-            if exchange.parts[0] == "_" or _is_health(exchange):
+            if exchange.parts[:1] == ["_"] or _is_health(exchange):
                 await _serve_own(platform, exchange)
             else:
                 await protocol.serve(platform, exchange, domains)
