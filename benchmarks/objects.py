@@ -233,7 +233,8 @@ def main() -> None:
     if options.obstore:
         way, folder, bucket = options.obstore
         asyncio.run(run_obstore(way, Path(folder), bucket))
-        return
+        # The library's own threads sometimes outlive the interpreter and abort the process then.
+        os._exit(0)
     machine = describe_machine()
     clients = options.clients.split(",")
     base = Path(tempfile.mkdtemp(prefix="bench-"))
