@@ -69,6 +69,16 @@ def test_a_public_bucket(shared: Any, server: Any) -> None:
     assert httpx.put(f"{server.url}/shared/new", content=b"x").status_code == 403
     shared.put_bucket_acl(Bucket="shared", ACL="public-read-write")
     assert httpx.put(f"{server.url}/shared/new", content=b"x").status_code == 200
+    chunked = {
+        "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "x-amz-decoded-content-length": "5",
+        "content-encoding": "aws-chunked",
+    }
+    body = b"5\r\nhello\r\n0\r\n\r\n"
+    assert httpx.put(f"{server.url}/shared/new", content=body, headers=chunked).status_code == 200
+    assert shared.get_object(Bucket="shared", Key="new")["Body"].read() == b"hello"
+    chunked["x-amz-content-sha256"] = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+    assert httpx.put(f"{server.url}/shared/new", content=body, headers=chunked).status_code == 400
     assert httpx.delete(f"{server.url}/shared").status_code == 403
     assert httpx.put(f"{server.url}/shared?policy", content=everybody()).status_code == 403
     assert len(shared.get_bucket_acl(Bucket="shared")["Grants"]) == 3
