@@ -3,8 +3,9 @@
 | about | operations |
 |---|---|
 | service | list buckets; `HEAD ?apiversion` (OBS) |
-| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`; `POST ?delete` |
+| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`, `?cors`; `POST ?delete` |
 | object | put, get, head, delete, copy; `?uploads`, `?uploadId`; `?acl`, `?tagging`; OBS: `?append`, `?rename`, `?metadata` |
+| browsers | `OPTIONS` of buckets and objects |
 
 A parameter that names something we do not know is answered with NotImplemented: it must never be taken for the plain
 operation without it.
@@ -20,6 +21,7 @@ from trainshed.api.obs import (
     acl,
     bucket_operations,
     bucket_policy,
+    cors,
     lifecycle,
     listing,
     multipart,
@@ -96,6 +98,9 @@ _BUCKET: dict[tuple[str, str], _Operation] = {
     ("GET", "lifecycle"): lifecycle.get_lifecycle,
     ("PUT", "lifecycle"): lifecycle.put_lifecycle,
     ("DELETE", "lifecycle"): lifecycle.delete_lifecycle,
+    ("GET", "cors"): cors.get_cors,
+    ("PUT", "cors"): cors.put_cors,
+    ("DELETE", "cors"): cors.delete_cors,
 }
 _OBJECT: dict[tuple[str, str], _Operation] = {
     ("GET", ""): object_reading.get_object,
@@ -125,6 +130,7 @@ async def serve(platform: Platform, exchange: Exchange, domains: frozenset[str])
     visit = Visit(platform, exchange, domains)
     try:
         visit.read()
+        await cors.read_origin(visit)
         await _route(visit)(visit)
     except (TransferBroken, asyncio.CancelledError):
         return  # The other side is gone, and so is what it had begun.
@@ -140,6 +146,8 @@ async def serve(platform: Platform, exchange: Exchange, domains: frozenset[str])
 def _route(visit: Visit) -> _Operation:
     if "apiversion" in visit.query and visit.method in ("HEAD", "GET"):
         return _negotiate
+    if visit.method == "OPTIONS":
+        return cors.answer_preflight
     subject = _subject(visit)
     if not visit.bucket:
         if visit.method != "GET" or subject:

@@ -20,7 +20,7 @@ from trainshed.services.identity import Caller
 from trainshed.services.platform import Platform
 from trainshed.store.object_store import Bucket, ObjectStore
 
-__all__ = ["OBS_NAMESPACE", "REGION", "Visit", "owner_of", "split_host"]
+__all__ = ["OBS_NAMESPACE", "REGION", "Visit", "no_such_bucket", "owner_of", "split_host"]
 
 T = TypeVar("T")
 
@@ -56,6 +56,8 @@ class Visit:
         self.headers = exchange.headers
         self.request_id = secrets.token_hex(8).upper()
         self.proof = Proof()
+        # Headers that every answer to this request has, be it an error.
+        self.extra_headers: dict[str, str] = {}
         self._caller: Caller | None = None
         self._is_known = False
         self._scheme: Scheme | None = None
@@ -250,6 +252,7 @@ class Visit:
             "server": "Trainshed",
             f"{self.prefix}request-id": self.request_id,
             f"{self.prefix}id-2": self.request_id,
+            **self.extra_headers,
         }
         for name, value in headers.items():
             if self._is_obs and name.startswith("x-amz-"):
