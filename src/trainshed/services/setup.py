@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import uuid
 from dataclasses import asdict, dataclass
@@ -105,20 +107,27 @@ def _store(platform: Platform, made: FirstStart) -> bool:
 def _remembered(platform: Platform) -> FirstStart:
     """What this first start makes, or what an earlier try that died was about to make."""
     path = _pending(platform)
-    known = _read(path)
-    if known is not None:
-        return known
-    made = FirstStart(
-        user_name=_ADMIN,
-        workspace_id=uuid.uuid4().hex,
-        token=new_token(),
-        login_code=secrets.token_urlsafe(32),
-        access_key="AK" + secrets.token_hex(9).upper(),
-        secret_key=secrets.token_urlsafe(30),
-    )
-    path.unlink(missing_ok=True)
-    write_once(path, json.dumps(asdict(made)).encode())
-    return _read(path) or made
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # One at a time: a second starter must find what the first one wrote, not write its own in its place.
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = _read(path)
+        if known is not None:
+            return known
+        made = FirstStart(
+            user_name=_ADMIN,
+            workspace_id=uuid.uuid4().hex,
+            token=new_token(),
+            login_code=secrets.token_urlsafe(32),
+            access_key="AK" + secrets.token_hex(9).upper(),
+            secret_key=secrets.token_urlsafe(30),
+        )
+        path.unlink(missing_ok=True)
+        write_once(path, json.dumps(asdict(made)).encode())
+        return _read(path) or made
+    finally:
+        os.close(lock)
 
 
 def _pending(platform: Platform) -> Path:
