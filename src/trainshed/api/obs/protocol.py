@@ -3,7 +3,7 @@
 | about | operations |
 |---|---|
 | service | list buckets; `HEAD ?apiversion` (OBS) |
-| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`, `?cors`; `POST ?delete` |
+| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`, `?cors`; `POST ?delete`; `POST` of a form |
 | object | put, get, head, delete, copy; `?uploads`, `?uploadId`; `?acl`, `?tagging`; OBS: `?append`, `?rename`, `?metadata` |
 | browsers | `OPTIONS` of buckets and objects |
 
@@ -22,6 +22,7 @@ from trainshed.api.obs import (
     bucket_operations,
     bucket_policy,
     cors,
+    form_upload,
     lifecycle,
     listing,
     multipart,
@@ -86,6 +87,7 @@ _BUCKET: dict[tuple[str, str], _Operation] = {
     ("GET", "versioning"): versioning.get_versioning,
     ("PUT", "versioning"): versioning.put_versioning,
     ("GET", "versions"): versioning.list_versions,
+    ("POST", ""): form_upload.post_object,
     ("POST", "delete"): object_writing.delete_objects,
     ("GET", "acl"): acl.get_bucket_acl,
     ("PUT", "acl"): acl.put_bucket_acl,

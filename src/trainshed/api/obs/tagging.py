@@ -17,6 +17,7 @@ __all__ = [
     "get_tags",
     "put_bucket_tags",
     "put_tags",
+    "read_tag_document",
     "read_tag_header",
 ]
 
@@ -90,6 +91,11 @@ def read_tag_header(text: str) -> str:
             "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters.",
         ) from None
     return _checked(pairs, _OBJECT_TAGS)
+
+
+def read_tag_document(body: bytes) -> str:
+    """The tags of an object in a `Tagging` document, checked."""
+    return _read_tags(body, _OBJECT_TAGS)
 
 
 def _read_tags(body: bytes, most: int) -> str:

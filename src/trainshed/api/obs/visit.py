@@ -15,7 +15,7 @@ from trainshed.api.obs.signatures.claim import Claim, SignedRequest, split_query
 from trainshed.api.obs.xml_codec import S3_NAMESPACE, Content, render_xml
 from trainshed.model.errors import NotAllowed, NotAuthenticated, NotFound, TrainshedError
 from trainshed.services import bucket_sharing, buckets
-from trainshed.services.access_keys import authenticate_access_key
+from trainshed.services.access_keys import KeyOwner, authenticate_access_key
 from trainshed.services.identity import Caller
 from trainshed.services.platform import Platform
 from trainshed.store.object_store import Bucket, ObjectStore
@@ -124,18 +124,28 @@ class Visit:
         if self._is_known:
             return
         if self._claim is not None and self._scheme is not None:
-            try:
-                owner = authenticate_access_key(self.platform, self._claim.access_key)
-            except NotAuthenticated:
-                raise S3Error(
-                    "InvalidAccessKeyId",
-                    "The access key ID you provided does not exist in our records.",
-                    AWSAccessKeyId=self._claim.access_key[:128],
-                ) from None
+            owner = self._owner(self._claim.access_key)
             now = self.platform.clock()
             self.proof = check_claim(self._scheme, self._claim, self.signed, owner.secret_key, now)
             self._caller = owner.caller
         self._is_known = True
+
+    def trust(self, scheme: Scheme, access_key: str, check: Callable[[str], None]) -> None:
+        """Take the owner of a key as the caller of a request whose body is signed, if `check` likes its secret."""
+        self._is_obs = scheme == "obs"
+        owner = self._owner(access_key)
+        check(owner.secret_key)
+        self._caller, self._is_known = owner.caller, True
+
+    def _owner(self, access_key: str) -> KeyOwner:
+        try:
+            return authenticate_access_key(self.platform, access_key)
+        except NotAuthenticated:
+            raise S3Error(
+                "InvalidAccessKeyId",
+                "The access key ID you provided does not exist in our records.",
+                AWSAccessKeyId=access_key[:128],
+            ) from None
 
     @property
     def caller(self) -> Caller:
