@@ -1,4 +1,4 @@
-"""Command lines and libraries that people use: awscli, s5cmd, obstore."""
+"""Command lines and libraries that people use: awscli, s5cmd, rclone, obstore."""
 
 from __future__ import annotations
 
@@ -113,6 +113,49 @@ def test_s5cmd(environment: dict[str, str], tree: Path, tmp_path: Path) -> None:
     s5cmd("rm", "s3://from-s5cmd/*")
     s5cmd("rb", "s3://from-s5cmd")
     assert "NoSuchBucket" in s5cmd("ls", "s3://from-s5cmd/*", fails=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("provider", ["Other", "HuaweiOBS"])
+def test_rclone(environment: dict[str, str], tree: Path, tmp_path: Path, provider: str) -> None:
+    (tmp_path / "empty.conf").touch()
+    variables = {
+        **environment,
+        "RCLONE_CONFIG": str(tmp_path / "empty.conf"),
+        "RCLONE_CONFIG_SHED_TYPE": "s3",
+        "RCLONE_CONFIG_SHED_PROVIDER": provider,
+        "RCLONE_CONFIG_SHED_ENV_AUTH": "true",
+        "RCLONE_CONFIG_SHED_ENDPOINT": environment["AWS_ENDPOINT_URL"],
+        "RCLONE_CONFIG_SHED_FORCE_PATH_STYLE": "true",
+        # Several parts of 5 MiB for the large file.
+        "RCLONE_S3_UPLOAD_CUTOFF": "6Mi",
+        "RCLONE_RETRIES": "1",
+    }
+
+    def rclone(*arguments: str | Path, fails: bool = False) -> str:
+        return run(variables, "rclone", *arguments, fails=fails)
+
+    bucket = f"shed:from-rclone-{provider.lower()}"
+    rclone("mkdir", bucket)
+    rclone("copy", tree, f"{bucket}/tree")
+    listed = rclone("lsf", "-R", "--files-only", f"{bucket}/tree").splitlines()
+    assert sorted(listed) == sorted(content(tree))
+    rclone("check", "--download", tree, f"{bucket}/tree")
+    rclone("copy", f"{bucket}/tree", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tree)
+    # Times are kept with the objects, so that nothing is sent twice.
+    assert "There was nothing to transfer" in rclone("sync", "-v", tree, f"{bucket}/tree")
+    (tree / "small").write_bytes(b"changed")
+    (tree / "empty").unlink()
+    rclone("sync", tree, f"{bucket}/tree")
+    rclone("sync", f"{bucket}/tree", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tree)
+    rclone("moveto", f"{bucket}/tree/small", f"{bucket}/moved ü")
+    assert rclone("cat", f"{bucket}/moved ü") == "changed"
+    assert rclone("cat", "--offset", "2", "--count", "3", f"{bucket}/moved ü") == "ang"
+    rclone("deletefile", f"{bucket}/moved ü")
+    rclone("purge", bucket)
+    assert "directory not found" in rclone("lsf", bucket, fails=True)
 
 
 @pytest.fixture(params=[False, True], ids=["signed", "unsigned"])
