@@ -1,9 +1,11 @@
-"""Command lines and libraries that people use: awscli, s5cmd, rclone, obstore."""
+"""Command lines and libraries that people use: awscli, s5cmd, rclone, obstore, s3fs."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,6 +196,75 @@ def test_obstore(bucket: S3Store) -> None:
         obstore.head(store, "obstore/copy")
 
 
+@pytest.fixture(scope="module")
+def s3fs_python() -> Path:
+    """An interpreter with s3fs, whose botocore is older than that of boto3: it needs an environment of its own."""
+    folder = Path(__file__).parents[3] / ".cache" / "s3fs"
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Only a whole one has the mark: an earlier run may have been killed.
+        if not (folder / "whole").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            python = folder / "bin" / "python"
+            for command in (
+                ["venv", "-q", "--python", sys.executable, folder],
+                ["pip", "install", "-q", "--python", python, "s3fs>=2025.3"],
+            ):
+                subprocess.run([BIN / "uv", *map(str, command)], check=True, timeout=80)
+            (folder / "whole").touch()
+    return folder / "bin" / "python"
+
+
+S3FS = """
+import sys
+import s3fs
+tree, back = sys.argv[1:]
+fs = s3fs.S3FileSystem(client_kwargs={"region_name": "us-east-1"}, skip_instance_cache=True)
+fs.mkdir("from-s3fs")
+fs.put(tree, "from-s3fs/tree", recursive=True)
+assert fs.find("from-s3fs") == [
+    "from-s3fs/tree/empty", "from-s3fs/tree/small", "from-s3fs/tree/sub dir/large", "from-s3fs/tree/sub dir/ü +%.txt"
+], fs.find("from-s3fs")
+assert fs.ls("from-s3fs/tree/sub dir", detail=False)[0] == "from-s3fs/tree/sub dir/large"
+assert fs.isdir("from-s3fs/tree") and fs.size("from-s3fs/tree/sub dir/large") == 20 << 20
+fs.get("from-s3fs/tree", back, recursive=True)
+with fs.open("from-s3fs/written", "wb", block_size=5 << 20) as file:
+    for number in range(12):
+        file.write(bytes([number]) * (1 << 20))
+with fs.open("from-s3fs/written", "rb") as file:
+    file.seek(7 << 20)
+    assert file.read(3) == bytes([7, 7, 7])
+fs.mv("from-s3fs/written", "from-s3fs/moved ü")
+assert not fs.exists("from-s3fs/written") and fs.info("from-s3fs/moved ü")["size"] == 12 << 20
+try:
+    fs.cat("from-s3fs/written")
+except FileNotFoundError:
+    pass
+else:
+    raise AssertionError("a missing object was read")
+fs.rm("from-s3fs/tree", recursive=True)
+fs.rm("from-s3fs/moved ü")
+assert fs.find("from-s3fs") == []
+fs.rmdir("from-s3fs")
+assert not fs.exists("from-s3fs")
+"""
+
+
+@pytest.mark.slow
+def test_s3fs(environment: dict[str, str], s3fs_python: Path, tree: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [s3fs_python, "-c", S3FS, tree, tmp_path / "back"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=80,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "back") == content(tree)
+
+
 def examples() -> list[tuple[str, str]]:
     """The code blocks of the page on clients, by language."""
     page = (Path(__file__).parents[3] / "docs" / "obs-clients.md").read_text()
@@ -203,7 +274,7 @@ def examples() -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "code"), examples(), ids=lambda text: text.split()[-1][:20])
 def test_the_examples_of_the_documentation(
-    server: Any, environment: dict[str, str], tmp_path: Path, kind: str, code: str
+    server: Any, environment: dict[str, str], s3fs_python: Path, tmp_path: Path, kind: str, code: str
 ) -> None:
     pair = server.keys["dev"]
     (tmp_path / "digits").mkdir()
@@ -215,7 +286,8 @@ def test_the_examples_of_the_documentation(
         if kind == "python":
             for secret in (pair.access_key, pair.secret_key):
                 code = code.replace('"..."', repr(secret), 1)
-            command = [sys.executable, "-W", "ignore", "-c", code]
+            python = s3fs_python if "import s3fs" in code else sys.executable
+            command = [str(python), "-W", "ignore", "-c", code]
         else:
             # The bucket is there already, for the other examples.
             code = code.replace("aws s3 mb s3://datasets", "aws s3 mb s3://datasets-2")
