@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,14 @@ def test_a_submitted_job_waits_for_the_control_loop(
     assert "geheim-123" not in everything + json.dumps(dataclasses.asdict(view))
     assert [event.message for event in jobs.job_events(platform, ann, view.name)] == ["Submitted by ann."]
     assert jobs.get_job(platform, ann, view.id[:8]) == view
+
+
+def test_a_made_up_name_that_is_taken_is_made_up_again(
+    platform: Platform, ann: Caller, submit: Callable[..., JobView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [uuid.UUID(int=number << 96) for number in (0xABCD0001, 0xABCD0002, 0xABCD0003)]
+    monkeypatch.setattr("trainshed.services.submission.uuid.uuid4", lambda: ids.pop(0))
+    assert [submit(ann).name, submit(ann).name] == ["train-abcd", "train-abcd00030000"]
 
 
 WRONG: list[tuple[dict[str, Any], type[TrainshedError], str, str]] = [

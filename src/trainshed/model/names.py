@@ -13,6 +13,7 @@ __all__ = [
     "check_job_name",
     "check_key",
     "check_relative_path",
+    "make_up_job_name",
     "parse_obs_url",
 ]
 
@@ -52,6 +53,13 @@ def check_job_name(name: str) -> str:
             f"'{name[:80]}' is not a job name.", hint="Use 1 to 64 letters, digits, '_' or '-'.", where="name"
         )
     return name
+
+
+def make_up_job_name(program: str, suffix: str) -> str:
+    """A name for a job that was given none: from its boot file or the first word of its command."""
+    word = (program.split() or ["job"])[0].rsplit("/", 1)[-1]
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", word.rsplit(".", 1)[0]).strip("-")[:40] or "job"
+    return f"{stem}-{suffix}"
 
 
 def check_bucket_name(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Any
 
 from trainshed.db import jobs as db_jobs
@@ -29,7 +28,7 @@ from trainshed.model.flavor import Flavor, Node, find_flavor, preset_flavors
 from trainshed.model.host_folder import is_host_url
 from trainshed.model.job_spec import JobSpec, parse_job_spec
 from trainshed.model.launch_plan import Environment, to_json
-from trainshed.model.names import check_job_name, parse_obs_url
+from trainshed.model.names import check_job_name, make_up_job_name, parse_obs_url
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.queue import Placement, could_ever_fit
 from trainshed.services.access import require
@@ -48,7 +47,6 @@ __all__ = ["dry_run", "rerun_job", "submit"]
 SNAPSHOT = "snapshot:"
 _LARGEST_SECRET = 64 * 1024
 _LARGEST_SPEC = 256 * 1024
-_NOT_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,16 @@ def submit(platform: Platform, caller: Caller, spec: JobSpec) -> JobView:
     require(caller, "job.submit")
     checked = _check(platform, caller, spec)
     secrets = {name: value.get_secret_value() for name, value in checked.spec.secrets.items()}
+    said = f"Submitted by {caller.user_name}."
     row = _new_row(platform, caller, checked)
-    view = _insert(platform, caller, row, secrets, f"Submitted by {caller.user_name}.")
+    try:
+        view = _insert(platform, caller, row, secrets, said)
+    except Conflict:
+        if spec.name:
+            raise
+        # The name that we made up was taken by chance: the next one is longer.
+        row = _new_row(platform, caller, checked, suffix_length=12)
+        view = _insert(platform, caller, row, secrets, said)
     if spec.code.startswith(SNAPSHOT) and not _is_still_there(platform, row, spec):
         _withdraw(platform, row)
         raise Conflict(
@@ -99,7 +105,7 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     plans = plan_launch(
         PlannedJob(
             id="00000000-0000-0000-0000-000000000000",
-            name=checked.spec.name or _made_up_name(checked.spec, "0000"),
+            name=checked.spec.name or make_up_job_name(checked.spec.boot or checked.spec.command, "0000"),
             workspace_id=caller.workspace_id,
             spec=checked.spec.to_public_dict(),
             flavor=checked.flavor,
@@ -321,10 +327,10 @@ class _At:
             fault.where = self._where
 
 
-def _new_row(platform: Platform, caller: Caller, checked: _Checked) -> JobRow:
+def _new_row(platform: Platform, caller: Caller, checked: _Checked, suffix_length: int = 4) -> JobRow:
     spec = checked.spec
     job_id = str(uuid.uuid4())
-    name = spec.name or _made_up_name(spec, job_id[:4])
+    name = spec.name or make_up_job_name(spec.boot or spec.command, job_id.replace("-", "")[:suffix_length])
     return JobRow(
         id=job_id,
         workspace_id=caller.workspace_id,
@@ -369,16 +375,6 @@ def _withdraw(platform: Platform, row: JobRow) -> None:
     now = platform.clock()
     with begin(platform.engine) as connection:
         db_jobs.change_job(connection, row, phase=Phase.FAILED, detail="", ended_at=now, deleted_at=now)
-
-
-def _made_up_name(spec: JobSpec, suffix: str) -> str:
-    word = (
-        PurePosixPath(spec.boot).stem
-        if spec.boot
-        else PurePosixPath((spec.command.split() or ["job"])[0]).stem
-    )
-    stem = _NOT_NAME.sub("-", word).strip("-")[:40] or "job"
-    return f"{stem}-{suffix}"
 
 
 def _stem(name: str) -> str:
