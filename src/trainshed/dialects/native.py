@@ -158,6 +158,10 @@ def _variables(
     }
     for name in keep_not_overridden(job.platform_variables, _own_names(job.spec)):
         variables[name] = job.platform_variables[name]
+    if placement.cpus:
+        # Libraries count the machine's cores, not the job's share: left alone they start too many threads.
+        threads = placement.cpus // (job.flavor.processes if job.spec.get("boot") else 1)
+        variables["OMP_NUM_THREADS"] = str(max(1, int(threads)))
     if job.rehearsal:
         variables["TRAINSHED_REHEARSAL"] = "1"
     devices = ",".join(str(device) for device in placement.devices)
