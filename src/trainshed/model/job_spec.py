@@ -92,7 +92,9 @@ class JobSpec(BaseModel):
     )
     priority: int = Field(default=0, ge=-100, le=100, description="Higher goes first; the default is 0.")
     preemptible: bool = Field(
-        default=False, description="May be stopped and requeued for a job of higher priority."
+        default=False,
+        description="May be stopped and requeued for a job of higher priority. Recorded only: the local engine "
+        "does not preempt.",
     )
     time_limit: Annotated[int, BeforeValidator(parse_duration)] = Field(
         default=0, ge=0, description="Seconds, or 45m, 2h, 7d; 0 is no limit."
