@@ -174,6 +174,7 @@ def test_every_job_ends_true_whatever_is_killed(support: Any, tmp_path: Path) ->
         support.stop_platform(platform.home.path)
     left = list(_processes_of(platform.home.path))
     assert left == []
+    assert list(_users_of(platform.home.path)) == []
 
 
 def _await_ends(client: Any, killer: Killer) -> None:
@@ -216,6 +217,17 @@ def _check_job(client: Any, objects: ObjectClient, name: str) -> str:
         is_last = attempt.attempt == attempts[-1].attempt
         assert (b"\ndone\n" in b"\n" + log) or not (is_last and phase is Phase.COMPLETED)
     return phase
+
+
+def _users_of(home: Path) -> Iterator[tuple[int, str]]:
+    """Processes that still have a file of the platform open, whatever they are called."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            target = os.readlink(link)
+        except OSError:
+            continue
+        if target.startswith(str(home)) and int(link.parts[2]) != os.getpid():
+            yield int(link.parts[2]), target
 
 
 def _processes_of(home: Path) -> Iterator[tuple[int, bytes]]:

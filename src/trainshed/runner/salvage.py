@@ -15,6 +15,7 @@ from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import remove_stale_groups
 from trainshed.runner.site import read_launch, read_secrets, read_site
 from trainshed.runner.staging import StagedFolders
+from trainshed.runner.stragglers import end_stragglers
 from trainshed.store import open_store
 
 __all__ = ["salvage_node"]
@@ -24,6 +25,7 @@ def salvage_node(folder: RunFolder) -> None:
     """Do what the dead runner could not do any more. Can itself be killed and started again."""
     launch, site = read_launch(folder), read_site(folder)
     remove_stale_groups()
+    end_stragglers(folder.rank_log(process.rank) for process in launch.processes)
     reporter = Reporter(folder, launch, site.doorbell)
     report = _last_report(folder)
     if report is not None:
