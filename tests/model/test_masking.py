@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +19,12 @@ def test_a_secret_is_masked_wherever_the_chunks_are_cut(noise: list[bytes], cut:
     assert len(masked) == len(text)
     assert secret.encode() not in masked
     assert masked == mask_bytes(text, [secret])
+
+
+def test_a_secret_inside_json_or_a_dictionary_is_masked_too() -> None:
+    secret = 'pass"word\\1'
+    for text in (secret, json.dumps({"key": secret}), repr({"key": secret})):
+        assert b"word" not in mask_bytes(text.encode(), [secret])
 
 
 def test_short_values_are_left_alone_and_long_ones_win() -> None:

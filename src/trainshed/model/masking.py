@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
-__all__ = ["SHORTEST_MASKED", "Masker", "mask_bytes"]
+__all__ = ["Masker", "mask_bytes", "secret_forms"]
 
 # Shorter values ("1", "yes") would blank out half of a log and hide nothing.
 SHORTEST_MASKED = 6
+
+
+def secret_forms(secrets: Iterable[str]) -> list[bytes]:
+    """What must not be seen: every secret as it is, and as programs print it inside a dictionary or JSON.
+
+    Longest first: a secret that contains another is masked whole.
+    """
+    forms: set[bytes] = set()
+    for secret in secrets:
+        for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]):
+            forms.add(form.encode("utf-8", "surrogateescape"))
+    return sorted(
+        (form for form in forms if len(form) >= SHORTEST_MASKED), key=lambda form: (-len(form), form)
+    )
 
 
 class Masker:
     """Masks secrets in a stream of chunks, also where one lies across two chunks."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        values = {value.encode("utf-8", "surrogateescape") for value in secrets}
-        # Longest first: a secret that contains another is masked whole.
-        self._values = sorted((v for v in values if len(v) >= SHORTEST_MASKED), key=len, reverse=True)
+        self._values = secret_forms(secrets)
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:

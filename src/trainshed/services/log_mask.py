@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+
+from trainshed.model.masking import secret_forms
 
 __all__ = ["LogMask"]
 
-# Shorter values ("1", "yes") would blank out half of a log and hide nothing.
-_SHORTEST = 6
 # The end of a log is not held back for a byte or two that a secret happens to begin with as well.
 _SHORTEST_BEGINNING = 4
 
@@ -18,12 +17,7 @@ class LogMask:
     the window begins, as long as it has `reach` bytes more on both sides than what is shown."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms: set[bytes] = set()
-        for secret in secrets:
-            # Also as programs print it inside of a dictionary or JSON.
-            for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]):
-                forms.add(form.encode("utf-8", "surrogateescape"))
-        self._values = sorted(form for form in forms if len(form) >= _SHORTEST)
+        self._values = secret_forms(secrets)
         self.reach = max((len(value) - 1 for value in self._values), default=0)
 
     def apply(self, data: bytes) -> bytes:
