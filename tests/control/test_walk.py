@@ -161,7 +161,6 @@ def test_a_killed_runner_fails_the_attempt_and_its_log_is_whole(station: Any) ->
     assert job.phase is Phase.FAILED and job.ending is not None
     assert (job.ending["cause"], job.ending["code"]) == ("platform", "runner_lost")
     log = station.log(job_id)
-    assert log == station.run_folder(job_id).rank_log(0).read_bytes() or len(log) >= 300
     numbers = [int(line) for line in log.split(b"\n")[:-1]]
     assert numbers == list(range(len(numbers))) and len(numbers) > 100
 
@@ -271,10 +270,23 @@ def test_a_link_among_the_outputs_is_not_followed(station: Any) -> None:
     assert b"left out" in station.log(job_id, "platform")
 
 
-def test_an_output_folder_that_was_replaced_by_a_link_is_not_followed(station: Any) -> None:
-    script = "import os\nout = os.environ['TRAINSHED_OUTPUT_OUT']\ntry:\n    os.rmdir(out)\nexcept OSError as e:\n    print(e)\n"
+def test_an_output_folder_cannot_be_replaced_by_a_link(station: Any) -> None:
+    script = textwrap.dedent(
+        """
+        import os
+        out = os.environ["TRAINSHED_OUTPUT_OUT"]
+        for act in (lambda: os.rmdir(out), lambda: os.rename(out, out + "-old"), lambda: os.symlink("/etc", out)):
+            try:
+                act()
+                print("allowed")
+            except OSError:
+                print("refused")
+        """
+    )
     job_id = station.submit(script, outputs={"out": "obs://results/gone/"})
     assert station.wait(job_id).phase is Phase.COMPLETED
+    assert station.log(job_id) == b"refused\n" * 3
+    assert list(station.platform.store.walk("results", "gone/")) == []
 
 
 def test_one_workspace_uid_cannot_see_another_jobs_folders(station: Any) -> None:

@@ -12,7 +12,7 @@ from trainshed.db.attempts import AttemptRow, change_attempt
 from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
 from trainshed.engines.engine import Engine, NodeObservation
-from trainshed.model.attempt import Ending, NodeReport
+from trainshed.model.attempt import Ending
 from trainshed.model.flavor import Flavor, find_flavor
 from trainshed.model.launch_plan import to_json
 from trainshed.model.phase import Detail, Phase
@@ -118,15 +118,10 @@ def _tell_story(
             continue
         known = len(attempt.reports[index].get("timeline", ())) if index < len(attempt.reports) else 0
         for entry in node.report.timeline[known:]:
-            text = {"ended": "ended"}.get(entry.stage, entry.stage)
-            words = f"Node {index}: {text}" + (f": {entry.message}" if entry.message else ".")
+            words = f"Node {index}: {entry.stage}" + (f": {entry.message}" if entry.message else ".")
             control.tell(connection, job, words, entry.level, time=entry.time, source="runner")
-        for words in _left_behind(node.report) if node.state == "ended" else ():
+        for words in node.report.left_behind if node.state == "ended" else ():
             control.tell(connection, job, f"Node {index}: kept in the run folder: {words}", "warning")
-
-
-def _left_behind(report: NodeReport) -> tuple[str, ...]:
-    return report.left_behind
 
 
 def _tell_end(control: Control, connection: Connection, job: JobRow, step: Step) -> None:
