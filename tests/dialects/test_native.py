@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.dialects.native import PlannedJob, plan_launch
+from trainshed.dialects.plan import plan_launch
+from trainshed.dialects.planned_job import PlannedJob
 from trainshed.model.flavor import Flavor
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.queue import Placement

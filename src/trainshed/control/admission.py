@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainshed.control.context import Control
 from trainshed.control.queue_view import QueueView, placement_from_row, placement_to_row
 from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
-from trainshed.db.engine import begin
+from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow, change_job
-from trainshed.dialects.native import PlannedJob, plan_launch
+from trainshed.db.users import user_by_id
+from trainshed.db.workspaces import workspace_by_id
+from trainshed.dialects.plan import plan_launch
+from trainshed.dialects.planned_job import PlannedJob
+from trainshed.dialects.world import OWN_PORTS, PORT_BLOCK
 from trainshed.engines.engine import AttemptLaunch
 from trainshed.model.attempt import Ending
 from trainshed.model.flavor import Flavor, find_flavor
@@ -27,14 +33,18 @@ def admit(control: Control, queue: QueueView) -> int:
     waiting = [request for request in queue.waiting if not queue.jobs[request.job_id].stop_requested]
     plan = plan_queue(waiting, queue.held, queue.nodes, control.clock(), explain=False)
     started = 0
+    taken_ports = {placement.ports for held in queue.held for placement in held.placements}
     for admission in plan.admissions:
         job = queue.jobs[admission.job_id]
+        placements = admission.placements
+        if job.spec.get("network") == "open":
+            placements = _with_ports(placements, taken_ports)
         now = control.clock()
         attempt = AttemptRow(
             job_id=job.id,
             attempt=job.attempt + 1,
             engine="local",
-            placements=[placement_to_row(placement) for placement in admission.placements],
+            placements=[placement_to_row(placement) for placement in placements],
             state="submitting",
             created_at=now,
         )
@@ -77,6 +87,9 @@ def launch_of(
     control: Control, job: JobRow, attempt: int, flavor: Flavor, placements: tuple[Placement, ...]
 ) -> tuple[NodeLaunch, ...]:
     """The launch plans of an attempt."""
+    with read(control.database) as connection:
+        owner = user_by_id(connection, job.owner_id)
+        workspace = workspace_by_id(connection, job.workspace_id)
     return plan_launch(
         PlannedJob(
             id=job.id,
@@ -91,9 +104,20 @@ def launch_of(
             rehearsal=job.rehearsal,
             platform_variables=dict(control.platform_variables),
             credential_names=control.credential_names,
+            owner=owner.name if owner else "trainshed",
+            workspace=workspace.name if workspace else "default",
         ),
         placements,
     )
+
+
+def _with_ports(placements: tuple[Placement, ...], taken: set[int]) -> tuple[Placement, ...]:
+    """Placements with a block of ports that no other job on the machines' own network has."""
+    base = next(
+        base for base in range(OWN_PORTS, OWN_PORTS + 1024 * PORT_BLOCK, PORT_BLOCK) if base not in taken
+    )
+    taken.add(base)
+    return tuple(replace(placement, ports=base) for placement in placements)
 
 
 def _stop_waiting(control: Control, job: JobRow) -> None:

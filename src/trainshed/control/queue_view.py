@@ -12,6 +12,7 @@ from trainshed.db.jobs import JobRow, active_jobs
 from trainshed.db.nodes import all_nodes
 from trainshed.model.errors import NotFound
 from trainshed.model.flavor import Flavor, Node, find_flavor, preset_flavors
+from trainshed.model.launch_plan import from_json
 from trainshed.model.phase import Phase
 from trainshed.model.queue import Held, Placement, Request
 
@@ -74,4 +75,4 @@ def placement_to_row(placement: Placement) -> dict[str, Any]:
 
 def placement_from_row(row: dict[str, Any]) -> Placement:
     """A placement as it was stored."""
-    return Placement(row["node"], tuple(row["devices"]), row["cpus"], row["memory_mb"])
+    return from_json(Placement, row)

@@ -62,7 +62,18 @@ class JobSpec(BaseModel):
     boot: str = Field(
         default="", description="The file in the code folder that starts the training, .py or .sh."
     )
-    command: str = Field(default="", description="A shell command to run instead of a boot file.")
+    command: str = Field(
+        default="", description="A shell command to run on every node instead of a boot file."
+    )
+    worker_command: str = Field(
+        default="", description="The command of all nodes but the first, where theirs is another one."
+    )
+    processes: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="How often the boot file is started on each node; 0 is once per device.",
+    )
     engine: str = Field(
         default="python", description="The preset environment; `trainshed engines` lists them."
     )
@@ -80,7 +91,27 @@ class JobSpec(BaseModel):
     )
     flavor: str = Field(default="cpu.1", description="What each node gets; `trainshed flavors` lists them.")
     nodes: int = Field(default=1, ge=1, le=1024, description="How many nodes.")
+    access: dict[str, Literal["parameter", "env"]] = Field(
+        default_factory=dict,
+        description="How the path of an input or output is told (dialect modelarts-v2): name -> parameter or env.",
+    )
     environment: dict[str, str] = Field(default_factory=dict, description="Extra environment variables.")
+    framework_log_level: Literal["", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL", "NULL"] = Field(
+        default="", description="How much MindSpore and Ascend log (GLOG_v, ASCEND_GLOBAL_LOG_LEVEL)."
+    )
+    mapping: bool = Field(
+        default=True,
+        description="In a rehearsal: whether device names and back ends in the script are mapped to the CPU's.",
+    )
+    ssh: bool = Field(
+        default=False, description="Whether the nodes answer ssh; those of a job of several nodes always do."
+    )
+    hold: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        default=1800,
+        ge=0,
+        le=7 * 86400,
+        description="How long a job is held open when all that is left of its command is `sleep` (dialect apulis).",
+    )
     secrets: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="Environment variables whose values are encrypted at rest and masked in logs and answers.",
@@ -124,8 +155,15 @@ class JobSpec(BaseModel):
             _checked("boot", check_relative_path, self.boot, "boot")
             if not self.boot.endswith((".py", ".sh")):
                 raise _refusal("boot", "must be a .py or .sh file; use `command` for anything else")
-        if self.command and (self.parameters):
+        if self.command and self.parameters and not self.dialect.startswith("modelarts"):
             raise _refusal("parameters", "go with `boot`; write them into the command instead")
+        if self.worker_command and not self.command:
+            raise _refusal("worker_command", "goes with `command`, which the first node runs")
+        if self.command and self.processes:
+            raise _refusal("processes", "go with `boot`; a command runs once on each node")
+        for label in self.access:
+            if label not in self.inputs and label not in self.outputs:
+                raise _refusal(f"access.{label}", "names neither an input nor an output of this job")
         for field in ("parameters", "inputs", "outputs"):
             for label in getattr(self, field):
                 if not _LABEL.fullmatch(label):

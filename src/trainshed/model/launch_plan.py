@@ -16,9 +16,11 @@ __all__ = [
     "Environment",
     "GeneratedFile",
     "InputFolder",
+    "KeptFolder",
     "Limits",
     "NodeLaunch",
     "OutputFolder",
+    "Peer",
     "ProcessPlan",
     "from_json",
     "learn_types",
@@ -50,6 +52,26 @@ class OutputFolder:
     bucket: str
     prefix: str
     path: str
+
+
+@dataclass(frozen=True)
+class KeptFolder:
+    """A folder that outlives the job and that nodes and jobs share: a user's home, or a workspace's data.
+
+    `owner` is the name of the user whose home it is; a workspace's data have none.
+    """
+
+    kind: Literal["home", "data"]
+    owner: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A node of the job as the others reach it: its address, and its host names, its own one first."""
+
+    address: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -91,6 +113,8 @@ class Limits:
     processes: int = 0
     seconds: int = 0
     grace: int = 30
+    # How long a node whose processes only sleep is held open for its users.
+    hold: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,6 +148,20 @@ class NodeLaunch:
     log_prefix: str = ""
     # Names of the variables whose values lie in the secrets file.
     secret_names: tuple[str, ...] = ()
+    # All nodes of the job, in their order: this one is `peers[node_index]`.
+    peers: tuple[Peer, ...] = ()
+    # The first of the ports that belong to this job, and the one at which every node answers ssh (0: none).
+    port_base: int = 0
+    ssh_port: int = 0
+    # Who the job's processes are, inside the sandbox.
+    user: str = "trainshed"
+    uid: int = 1000
+    home: str = "/home/trainshed"
+    # Empty folders of this node alone, and folders that are kept and shared.
+    folders: tuple[str, ...] = ()
+    kept: tuple[KeptFolder, ...] = ()
+    # A folder that shows a link to every entry of the code folder, or empty.
+    code_links: str = ""
 
 
 def to_json(value: Any) -> Any:

@@ -38,6 +38,12 @@ class Placement:
     devices: tuple[int, ...]
     cpus: float
     memory_mb: int
+    # How the other nodes reach it, where that is not the job's own loopback network.
+    address: str = ""
+    # The addresses of its devices on their own network, where they have one.
+    device_addresses: tuple[str, ...] = ()
+    # The first port of the block that the job has on the machine's network; 0 where it has a network of its own.
+    ports: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from trainshed.db.engine import begin, read
 from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
+from trainshed.dialects.plan import check_names, plan_launch
+from trainshed.dialects.planned_job import PlannedJob
 from trainshed.model.engines import find_engine
 from trainshed.model.errors import (
     Conflict,
@@ -88,8 +90,6 @@ def submit(platform: Platform, caller: Caller, spec: JobSpec) -> JobView:
 
 def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]:
     """What `submit` would run: the spec with its defaults filled in and the launch plan of every node."""
-    from trainshed.dialects.native import PlannedJob, plan_launch
-
     require(caller, "job.submit")
     checked = _check(platform, caller, spec)
     engine = find_engine(checked.spec.engine, platform.settings.engines)
@@ -116,6 +116,8 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
             rehearsal=checked.rehearsal,
             platform_variables=platform_variables(platform),
             credential_names=CREDENTIAL_NAMES,
+            owner=caller.user_name,
+            workspace=_workspace_name(platform, caller.workspace_id),
         ),
         placements,
     )
@@ -170,6 +172,7 @@ def _check(platform: Platform, caller: Caller, spec: JobSpec, recorded: JobRow |
             )
     if recorded is None:
         find_engine(spec.engine, platform.settings.engines)
+    check_names(spec.to_public_dict())
     flavor = _check_flavor(spec, nodes)
     if spec.network == "open" and not platform.settings.open_network:
         raise NotAllowed(
@@ -363,6 +366,12 @@ def _insert(
     platform.ring()
     with read(platform.engine) as connection:
         return view_job(platform, connection, row)
+
+
+def _workspace_name(platform: Platform, workspace_id: str) -> str:
+    with read(platform.engine) as connection:
+        row = db_workspaces.workspace_by_id(connection, workspace_id)
+    return row.name if row else "default"
 
 
 def _is_still_there(platform: Platform, row: JobRow, spec: JobSpec) -> bool:

@@ -1,0 +1,165 @@
+"""The launch plan of a job: what its dialect shows on each node, with what is the same for all of them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from trainshed.dialects import native
+from trainshed.dialects.frameworks import RANK_TABLE, framework_variables
+from trainshed.dialects.launchers import ENVIRONMENT_PATH, TOOLS_PATH
+from trainshed.dialects.planned_job import NodeView, PlannedJob
+from trainshed.dialects.store_variables import keep_not_overridden
+from trainshed.dialects.world import World, WorldNode, build_world, servers_of
+from trainshed.model.errors import InvalidInput
+from trainshed.model.launch_plan import GeneratedFile, Limits, NodeLaunch, Peer, ProcessPlan
+from trainshed.model.names import parse_obs_url
+from trainshed.model.queue import Placement
+from trainshed.model.rank_table import render_c
+
+__all__ = ["DIALECTS", "METRICS_FILE", "check_names", "plan_launch", "processes_of"]
+
+METRICS_FILE = "/job/run/metrics.jsonl"
+
+# A dialect is a module with `host_names(job, index)`, `plan_node(job, world, node)` and `RESERVED_PARAMETERS`.
+DIALECTS: dict[str, ModuleType] = {"native": native}
+
+
+def plan_launch(job: PlannedJob, placements: tuple[Placement, ...]) -> tuple[NodeLaunch, ...]:
+    """One launch plan per node: what is started where, with which arguments, variables and files."""
+    dialect = DIALECTS[job.spec.get("dialect", "native")]
+    names = [dialect.host_names(job, index) for index in range(len(placements))]
+    world = build_world(placements, names, processes_of(job), job.flavor.devices)
+    return tuple(_plan_node(job, world, node, dialect.plan_node(job, world, node)) for node in world.nodes)
+
+
+def processes_of(job: PlannedJob) -> int:
+    """How many processes the platform starts on each node: one for a command, else one per device."""
+    if job.is_command:
+        return 1
+    return int(job.spec.get("processes", 0)) or job.flavor.processes
+
+
+def check_names(spec: dict[str, Any]) -> None:
+    """Refuse a parameter whose name the dialect uses itself."""
+    name = spec.get("dialect", "native")
+    for label in spec.get("parameters", {}):
+        if label in DIALECTS[name].RESERVED_PARAMETERS:
+            raise InvalidInput(
+                f"The parameter '{label}' is one that {name} itself passes to the script.",
+                hint="Name it as an input or an output instead, or choose another name.",
+                code="reserved_parameter",
+                where=f"parameters.{label}",
+            )
+
+
+def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -> NodeLaunch:
+    spec = job.spec
+    common = _variables(job, world, node, view)
+    log = parse_obs_url(spec["log_url"]).as_folder() if spec.get("log_url") else None
+    wants_ssh = len(world.nodes) > 1 or spec.get("ssh") or spec.get("dialect") == "apulis"
+    return NodeLaunch(
+        job_id=job.id,
+        job_name=job.name,
+        workspace_id=job.workspace_id,
+        attempt=job.attempt,
+        node_index=node.index,
+        node_count=len(world.nodes),
+        world_size=world.size,
+        code_bucket=job.code_bucket,
+        code_prefix=job.code_prefix,
+        code_path=view.code_path,
+        processes=tuple(
+            ProcessPlan(
+                rank=world.rank(node, local),
+                local_rank=local,
+                arguments=rank.arguments,
+                variables={
+                    **common,
+                    **framework_variables(job, world, node, local),
+                    **rank.variables,
+                    **spec.get("environment", {}),
+                },
+                directory=rank.directory,
+            )
+            for local, rank in enumerate(view.ranks)
+        ),
+        environment=job.environment,
+        inputs=view.inputs,
+        outputs=view.outputs,
+        files=(*_rank_table(job, world), *view.files),
+        device_kind=job.flavor.kind,
+        devices=node.devices,
+        rehearsal=job.rehearsal,
+        network=spec.get("network", "platform"),
+        limits=Limits(
+            memory_mb=node.memory_mb,
+            cpus=node.cpus,
+            seconds=spec.get("time_limit", 0),
+            grace=spec.get("grace", 30),
+            hold=view.hold,
+        ),
+        log_bucket=log.bucket if log else "",
+        log_prefix=log.key if log else "",
+        secret_names=(
+            *spec.get("secrets", {}),
+            *keep_not_overridden(job.credential_names, _own_names(spec)),
+        ),
+        peers=tuple(Peer(each.address, each.names) for each in world.nodes),
+        port_base=world.ports.base,
+        ssh_port=world.ports.of("ssh") if wants_ssh else 0,
+        user=view.user,
+        uid=view.uid,
+        home=view.home,
+        folders=view.folders,
+        kept=view.kept,
+        code_links=view.code_links,
+    )
+
+
+def _rank_table(job: PlannedJob, world: World) -> tuple[GeneratedFile, ...]:
+    if job.flavor.kind != "ascend":
+        return ()
+    return (GeneratedFile(RANK_TABLE, render_c(servers_of(world))),)
+
+
+def _variables(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -> dict[str, str]:
+    variables = {
+        "HOME": view.home,
+        "USER": view.user,
+        "LANG": "C.UTF-8",
+        "PATH": f"{ENVIRONMENT_PATH}/bin:{TOOLS_PATH}:/usr/local/bin:/usr/bin:/bin",
+        "VIRTUAL_ENV": ENVIRONMENT_PATH,
+        "PYTHONUNBUFFERED": "1",
+        "TMPDIR": "/tmp",
+        "TRAINSHED_JOB_ID": job.id,
+        "TRAINSHED_JOB_NAME": job.name,
+        "TRAINSHED_ATTEMPT": str(job.attempt),
+        "TRAINSHED_NODE": str(node.index),
+        "TRAINSHED_NODES": str(len(world.nodes)),
+        "TRAINSHED_DEVICE_KIND": job.flavor.kind,
+        "TRAINSHED_METRICS_FILE": METRICS_FILE,
+        "TRAINSHED_ENGINE": job.environment.engine,
+        "TRAINSHED_ENGINE_ASKED": str(job.spec.get("engine", "python")),
+    }
+    for name in keep_not_overridden(job.platform_variables, _own_names(job.spec)):
+        variables[name] = job.platform_variables[name]
+    if node.cpus:
+        # Libraries count the machine's cores, not the job's share: left alone they start too many threads.
+        variables["OMP_NUM_THREADS"] = str(max(1, int(node.cpus // world.processes)))
+    if job.rehearsal:
+        variables["TRAINSHED_REHEARSAL"] = "1"
+        # Many pretend devices share a few cores: one thread each is the least that thrashes.
+        variables["OMP_NUM_THREADS"] = "1"
+    if not job.spec.get("mapping", True):
+        variables["TRAINSHED_HOOKS"] = "off"
+    devices = ",".join(str(device) for device in node.devices)
+    if job.flavor.kind == "nvidia":
+        variables["CUDA_VISIBLE_DEVICES"] = devices
+    elif job.flavor.kind == "ascend":
+        variables["ASCEND_RT_VISIBLE_DEVICES"] = devices
+    return variables
+
+
+def _own_names(spec: dict[str, Any]) -> tuple[str, ...]:
+    return (*spec.get("environment", {}), *spec.get("secrets", {}))
