@@ -28,7 +28,7 @@ from trainshed.runner.environment.install_box import (
 )
 from trainshed.runner.environment.interpreter import Interpreter, find_interpreter
 from trainshed.runner.environment.resolution import INSTALL_UID, digest_environment, refuse_secret_index
-from trainshed.runner.shims import SHIMS_PATH
+from trainshed.runner.shims import PATH_FILE
 
 __all__ = ["EnvironmentPaths", "ensure_environment"]
 
@@ -217,12 +217,13 @@ class _Builder:
         box.run(command, lambda data: None, network=False)
 
     def _add_shims(self, box: InstallBox) -> None:
-        """Put the stand-in packages last on the path, where a package of the environment's own goes first."""
+        """Put the stand-in packages last on the path, where a package of the environment's own goes first, and
+        have the start of every process helped along."""
         program = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
         file = (
             f"{box.environment_path}/lib/python{box.interpreter.minor}/site-packages/zz-trainshed-shims.pth"
         )
-        command = [str(box.interpreter.executable), "-I", "-S", "-c", program, file, f"{SHIMS_PATH}\n"]
+        command = [str(box.interpreter.executable), "-I", "-S", "-c", program, file, PATH_FILE]
         self._run(box, command, network=False)
 
     def _run(self, box: InstallBox, command: list[str], *, network: bool) -> None:

@@ -88,7 +88,8 @@ def resolve(
 
 def digest_environment(interpreter: Interpreter, packages: tuple[str, ...]) -> str:
     """The name of an environment: equal for equal interpreters, machines and packages."""
-    facts = [1, interpreter.implementation, interpreter.version, interpreter.platform, sorted(packages)]
+    # The number is that of the recipe: environments of another recipe are not used any more.
+    facts = [2, interpreter.implementation, interpreter.version, interpreter.platform, sorted(packages)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -1,0 +1,15 @@
+"""Says which engine a job asked for and which one runs, when they differ."""
+
+import os
+
+from trainshed_start import say
+
+__all__ = ["change"]
+
+
+def change(name, module):
+    """Compare what was asked with what was imported."""
+    asked = os.environ.get("TRAINSHED_ENGINE_ASKED", "")
+    version = getattr(module, "__version__", "")
+    if asked and asked != os.environ.get("TRAINSHED_ENGINE", ""):
+        say(f"asked for the engine {asked}; {name} {version} runs", "trainshed")

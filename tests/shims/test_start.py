@@ -1,0 +1,178 @@
+"""The start of a job's processes: what is helped along, what is left alone, and that nothing of it breaks a script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainshed.model.errors import NotFound
+from trainshed.runner.environment.interpreter import find_interpreter
+from trainshed.runner.shims import PATH_FILE, SHIMS_PATH, shims_folder
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module", params=["", "3.7"], ids=["own", "3.7"])
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the path file that a job's environment has."""
+    try:
+        interpreter = str(find_interpreter(request.param).executable) if request.param else sys.executable
+    except NotFound:
+        interpreter = sys.executable
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([interpreter, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    site = next(folder.glob("lib/python3*/site-packages"))
+    (site / "zz-trainshed-shims.pth").write_text(PATH_FILE.replace(SHIMS_PATH, str(shims_folder())))
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def run(python: Path, tmp_path: Path) -> Run:
+    """Run the interpreter as a process of a job, in a folder that holds what `modules` names."""
+
+    def start(
+        *arguments: str, modules: dict[str, str] | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        for name, text in (modules or {}).items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(textwrap.dedent(text))
+        return subprocess.run(
+            [str(python), *arguments],
+            env={
+                "PATH": os.environ["PATH"],
+                "TRAINSHED_JOB_ID": "j",
+                "PYTHONPATH": str(tmp_path),
+                **variables,
+            },
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return start
+
+
+def test_a_shell_script_given_to_python_is_run_by_bash(run: Run) -> None:
+    script = 'echo "bash: $BASH_VERSION" | cut -c1-5; echo "got $1 and $2"; exit 7\n'
+    done = run("-u", "run.sh", "a b", "c", modules={"run.sh": script})
+    assert (done.returncode, done.stdout) == (7, "bash:\ngot a b and c\n")
+    assert done.stderr == "[trainshed] run.sh is a shell script: bash runs it instead of python\n"
+
+
+def test_a_python_script_starts_as_always(run: Run) -> None:
+    done = run("train.py", "x.sh", modules={"train.py": "import sys; print(sys.argv)", "x.sh": "echo no"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['train.py', 'x.sh']\n", "")
+    assert run("missing.sh").returncode == 2
+
+
+def test_without_a_hooked_module_only_one_small_module_is_loaded(run: Run) -> None:
+    program = "import sys; print([name for name in sys.modules if name.startswith('trainshed')], len(sys.meta_path))"
+    done = run("-c", program, TRAINSHED_REHEARSAL="1")
+    plain = run("-c", program, TRAINSHED_HOOKS="off", TRAINSHED_REHEARSAL="1")
+    assert done.stdout.startswith("['trainshed_start'] ")
+    assert int(done.stdout.split()[-1]) == int(plain.stdout.split()[-1]) + 1
+    assert done.stderr == plain.stderr == ""
+
+
+MINDSPORE = {
+    "mindspore/__init__.py": "__version__ = '2.10.0'\nfrom mindspore.context import set_context\n",
+    "mindspore/context.py": """
+        def set_context(**options): print('set', sorted(options.items()))
+        def get_context(name): return 'Ascend'
+        """,
+    "mindspore/communication/__init__.py": "from mindspore.communication.management import init\n",
+    "mindspore/communication/management.py": """
+        from mindspore import context
+        def init(backend_name=None): print('init', backend_name)
+        """,
+}
+SCRIPT = """
+import mindspore
+from mindspore.communication import init
+mindspore.set_context(device_target="Ascend", device_id=3, enable_hccl=True)
+init("hccl")
+"""
+
+
+def test_a_rehearsal_maps_devices_and_says_so_once(run: Run) -> None:
+    variables = {
+        "TRAINSHED_REHEARSAL": "1",
+        "TRAINSHED_ENGINE_ASKED": "mindspore_1.7.0-cann",
+        "LOCAL_RANK": "0",
+    }
+    done = run("-c", SCRIPT + SCRIPT, modules=MINDSPORE, **variables)
+    assert done.stdout == "set [('device_id', 3), ('device_target', 'CPU')]\ninit mccl\n" * 2
+    assert done.stderr.splitlines() == [
+        "[trainshed] asked for the engine mindspore_1.7.0-cann; mindspore 2.10.0 runs",
+        '[trainshed rehearsal] device_target="Ascend" runs as CPU',
+        "[trainshed rehearsal] set_context(enable_hccl=...) has no meaning on a CPU and is left out",
+        '[trainshed rehearsal] init("hccl") communicates by mccl, on the CPU',
+    ]
+    assert run("-c", SCRIPT, **{**variables, "LOCAL_RANK": "1"}).stderr == "", "one rank of a node is enough"
+
+
+def test_a_process_started_by_the_script_does_not_say_it_again(run: Run) -> None:
+    script = (
+        SCRIPT
+        + "import subprocess, sys\nif len(sys.argv) == 1: subprocess.run([sys.executable, 'train.py', 'child'])\n"
+    )
+    done = run("train.py", modules={**MINDSPORE, "train.py": script}, TRAINSHED_REHEARSAL="1")
+    assert done.stdout.count("init mccl") == 2 and len(done.stderr.splitlines()) == 3
+
+
+@pytest.mark.parametrize("variables", [{}, {"TRAINSHED_REHEARSAL": "1", "TRAINSHED_HOOKS": "off"}])
+def test_outside_a_rehearsal_and_switched_off_nothing_is_mapped(run: Run, variables: dict[str, str]) -> None:
+    done = run("-c", SCRIPT, modules=MINDSPORE, **variables)
+    assert "('device_target', 'Ascend')" in done.stdout and "init hccl" in done.stdout and not done.stderr
+
+
+def test_one_part_can_be_switched_off(run: Run) -> None:
+    done = run("-c", SCRIPT, modules=MINDSPORE, TRAINSHED_REHEARSAL="1", TRAINSHED_HOOKS="-mindspore")
+    assert "init hccl" in done.stdout
+
+
+def test_a_fault_of_ours_is_one_line_and_the_script_goes_on(run: Run) -> None:
+    odd = {
+        **MINDSPORE,
+        "mindspore/context.py": "",
+        "mindspore/__init__.py": "from mindspore import context\n",
+    }
+    done = run("-c", "import mindspore; print('goes on')", modules=odd, TRAINSHED_REHEARSAL="1")
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("[trainshed] mindspore.context was not helped along: AttributeError")
+
+
+def test_a_failing_import_stays_the_scripts_own(run: Run) -> None:
+    done = run(
+        "-c", "import mindspore", modules={"mindspore/__init__.py": "1 / 0\n"}, TRAINSHED_REHEARSAL="1"
+    )
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    done = run("-c", "import torch", TRAINSHED_REHEARSAL="1")
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'torch'"
+
+
+def test_what_has_no_form_on_a_cpu_is_named(run: Run) -> None:
+    program = "try: import npu_bridge\nexcept ImportError as fault: print(fault)"
+    done = run("-c", program, TRAINSHED_REHEARSAL="1")
+    assert done.stdout == "No module named 'npu_bridge'\n"
+    assert "[trainshed rehearsal] the module npu_bridge cannot be mapped" in done.stderr
+    assert run("-c", program).stderr == "", "a job on real devices is told nothing"
+
+
+def test_modules_keep_their_loader_and_source(run: Run) -> None:
+    program = """
+        import inspect, mindspore.context, sys
+        print(type(mindspore.context.__loader__).__name__, 'def set_context' in inspect.getsource(mindspore.context))
+        """
+    done = run("-c", textwrap.dedent(program), modules=MINDSPORE, TRAINSHED_REHEARSAL="1")
+    assert done.stdout == "SourceFileLoader True\n", done.stderr
