@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from trainshed.dialects import native
+from trainshed.dialects import apulis, modelarts_v1, modelarts_v2, native, xihe
 from trainshed.dialects.frameworks import RANK_TABLE, framework_variables
 from trainshed.dialects.launchers import ENVIRONMENT_PATH, TOOLS_PATH
+from trainshed.dialects.log_levels import log_level_variables
 from trainshed.dialects.planned_job import NodeView, PlannedJob
 from trainshed.dialects.store_variables import keep_not_overridden
 from trainshed.dialects.world import World, WorldNode, build_world, servers_of
@@ -21,8 +22,16 @@ __all__ = ["DIALECTS", "METRICS_FILE", "check_names", "plan_launch", "processes_
 
 METRICS_FILE = "/job/run/metrics.jsonl"
 
+_SYSTEM_VARIABLES = frozenset({"HOME", "USER", "PATH", "SHELL", "VIRTUAL_ENV", "JOB_ID", "RANK_TABLE_FILE"})
+_APULIS_CREDENTIALS = frozenset({"FAMILY_TOKEN", "DLTS_JOB_TOKEN"})
 # A dialect is a module with `host_names(job, index)`, `plan_node(job, world, node)` and `RESERVED_PARAMETERS`.
-DIALECTS: dict[str, ModuleType] = {"native": native}
+DIALECTS: dict[str, ModuleType] = {
+    "native": native,
+    "modelarts-v1": modelarts_v1,
+    "modelarts-v2": modelarts_v2,
+    "xihe": xihe,
+    "apulis": apulis,
+}
 
 
 def plan_launch(job: PlannedJob, placements: tuple[Placement, ...]) -> tuple[NodeLaunch, ...]:
@@ -43,14 +52,35 @@ def processes_of(job: PlannedJob) -> int:
 def check_names(spec: dict[str, Any]) -> None:
     """Refuse a parameter whose name the dialect uses itself."""
     name = spec.get("dialect", "native")
+    dialect = DIALECTS[name]
     for label in spec.get("parameters", {}):
-        if label in DIALECTS[name].RESERVED_PARAMETERS:
+        if spec.get("command"):
+            _check_variable(label, getattr(dialect, "RESERVED_VARIABLES", ()))
+        elif label in dialect.RESERVED_PARAMETERS:
             raise InvalidInput(
                 f"The parameter '{label}' is one that {name} itself passes to the script.",
                 hint="Name it as an input or an output instead, or choose another name.",
                 code="reserved_parameter",
                 where=f"parameters.{label}",
             )
+
+
+def _check_variable(label: str, reserved: tuple[str, ...]) -> None:
+    """A command's parameters are variables: their names must be usable, and must not be the platform's."""
+    if not label.isidentifier() or not label.isascii():
+        raise InvalidInput(
+            f"The parameter '{label}' becomes a variable of the command, and that is not a name for one.",
+            hint="Use letters, digits and '_', or write it into the command.",
+            code="reserved_parameter",
+            where=f"parameters.{label}",
+        )
+    if label in _SYSTEM_VARIABLES or label.startswith(("TRAINSHED_", "LD_", *reserved)):
+        raise InvalidInput(
+            f"The parameter '{label}' becomes a variable of the command, and the platform sets that one itself.",
+            hint="Choose another name, or write it into the command.",
+            code="reserved_parameter",
+            where=f"parameters.{label}",
+        )
 
 
 def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -> NodeLaunch:
@@ -101,19 +131,19 @@ def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
         ),
         log_bucket=log.bucket if log else "",
         log_prefix=log.key if log else "",
-        secret_names=(
-            *spec.get("secrets", {}),
-            *keep_not_overridden(job.credential_names, _own_names(spec)),
-        ),
+        log_objects=view.log_objects,
+        secret_names=(*spec.get("secrets", {}), *_credential_names(job)),
         peers=tuple(Peer(each.address, each.names) for each in world.nodes),
         port_base=world.ports.base,
         ssh_port=world.ports.of("ssh") if wants_ssh else 0,
         user=view.user,
         uid=view.uid,
         home=view.home,
-        folders=view.folders,
+        # The rank table lies in a folder of the node's own: some scripts rewrite it.
+        folders=(*view.folders, RANK_TABLE.rpartition("/")[0]) if job.flavor.kind == "ascend" else view.folders,
         kept=view.kept,
         code_links=view.code_links,
+        has_system_layer=view.has_system_layer,
     )
 
 
@@ -153,12 +183,19 @@ def _variables(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
         variables["OMP_NUM_THREADS"] = "1"
     if not job.spec.get("mapping", True):
         variables["TRAINSHED_HOOKS"] = "off"
+    variables |= log_level_variables(job.spec.get("framework_log_level", ""))
     devices = ",".join(str(device) for device in node.devices)
     if job.flavor.kind == "nvidia":
         variables["CUDA_VISIBLE_DEVICES"] = devices
     elif job.flavor.kind == "ascend":
         variables["ASCEND_RT_VISIBLE_DEVICES"] = devices
     return variables
+
+
+def _credential_names(job: PlannedJob) -> tuple[str, ...]:
+    is_apulis = job.spec.get("dialect") == "apulis"
+    names = (name for name in job.credential_names if is_apulis or name not in _APULIS_CREDENTIALS)
+    return keep_not_overridden(names, _own_names(job.spec))
 
 
 def _own_names(spec: dict[str, Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from trainshed.model.launch_plan import (
     GeneratedFile,
     InputFolder,
     KeptFolder,
+    LogObject,
     OutputFolder,
 )
 
@@ -70,8 +71,11 @@ class NodeView:
     folders: tuple[str, ...] = ()
     kept: tuple[KeptFolder, ...] = ()
     code_links: str = ""
+    log_objects: tuple[LogObject, ...] = ()
     user: str = "trainshed"
     uid: int = 1000
     home: str = "/home/trainshed"
     # Seconds that the node is held open once its processes only sleep.
     hold: int = 0
+    # Whether the job may write to /etc, /opt, /usr/local and /var, into a layer of its own.
+    has_system_layer: bool = False

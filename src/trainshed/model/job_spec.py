@@ -23,6 +23,7 @@ from trainshed.model.names import check_job_name, check_relative_path, parse_obs
 __all__ = ["JobSpec", "parse_duration", "parse_job_spec"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FOLDER_NAME = re.compile(r"[\w][\w.-]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d)?", re.IGNORECASE)
 _UNIT_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -51,13 +52,19 @@ class JobSpec(BaseModel):
     name: str = Field(
         default="", description="Unique in the workspace; made up from the boot file if left out."
     )
-    dialect: Literal["native"] = Field(
+    dialect: Literal["native", "modelarts-v1", "modelarts-v2", "xihe", "apulis"] = Field(
         default="native", description="Whose conventions the script was written for: its paths and variables."
     )
     code: str = Field(
         default="",
         description="The code folder: a local folder (uploaded at submit) or obs://bucket/folder/. "
         "It is snapshotted at submit.",
+    )
+    code_name: str = Field(
+        default="",
+        max_length=100,
+        description="What the code folder is called inside the job, in dialects that show its name; its own name "
+        "if left out.",
     )
     boot: str = Field(
         default="", description="The file in the code folder that starts the training, .py or .sh."
@@ -161,6 +168,10 @@ class JobSpec(BaseModel):
             raise _refusal("worker_command", "goes with `command`, which the first node runs")
         if self.command and self.processes:
             raise _refusal("processes", "go with `boot`; a command runs once on each node")
+        if self.code_name and not _FOLDER_NAME.fullmatch(self.code_name):
+            raise _refusal("code_name", "is not the name of a folder: letters, digits, '_', '-' and '.'")
+        if self.access and self.dialect != "modelarts-v2":
+            raise _refusal("access", "is for the dialect modelarts-v2; others pass paths as --name=PATH")
         for label in self.access:
             if label not in self.inputs and label not in self.outputs:
                 raise _refusal(f"access.{label}", "names neither an input nor an output of this job")

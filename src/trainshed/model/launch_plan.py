@@ -18,6 +18,7 @@ __all__ = [
     "InputFolder",
     "KeptFolder",
     "Limits",
+    "LogObject",
     "NodeLaunch",
     "OutputFolder",
     "Peer",
@@ -64,6 +65,14 @@ class KeptFolder:
     kind: Literal["home", "data"]
     owner: str
     path: str
+
+
+@dataclass(frozen=True)
+class LogObject:
+    """A name below `log_url` under which a log of the node is exported, while the job runs and at its end."""
+
+    stream: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,8 @@ class NodeLaunch:
     # Where the log is exported to when the job names a destination, else empty.
     log_bucket: str = ""
     log_prefix: str = ""
+    # What it is called there; where this is empty, every log by the names of job, attempt, node and rank.
+    log_objects: tuple[LogObject, ...] = ()
     # Names of the variables whose values lie in the secrets file.
     secret_names: tuple[str, ...] = ()
     # All nodes of the job, in their order: this one is `peers[node_index]`.
@@ -162,6 +173,8 @@ class NodeLaunch:
     kept: tuple[KeptFolder, ...] = ()
     # A folder that shows a link to every entry of the code folder, or empty.
     code_links: str = ""
+    # Whether the job may write to /etc, /opt, /usr/local and /var, into a layer of its own.
+    has_system_layer: bool = False
 
 
 def to_json(value: Any) -> Any:

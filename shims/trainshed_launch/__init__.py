@@ -1,0 +1,1 @@
+"""Launchers that stand in for those of other makers inside a job."""
