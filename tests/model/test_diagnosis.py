@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trainshed.model.attempt import RankExit
@@ -13,6 +15,12 @@ Traceback (most recent call last):
     import mindspore
 ModuleNotFoundError: No module named 'mindspore'
 """
+CORPUS = Path(__file__).parent / "diagnosis_corpus"
+
+
+def corpus_text(name: str) -> str:
+    """The log of a failure of the corpus, without its header."""
+    return (CORPUS / f"{name}.txt").read_text("utf-8").split("---\n", 1)[1]
 
 
 @pytest.mark.parametrize(
@@ -38,9 +46,9 @@ ModuleNotFoundError: No module named 'mindspore'
         ("", "", ""),
         ("only this", "only this", ""),
         (
-            "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'",
+            "FileNotFoundError: [Errno 2] No such file or directory: '/data/{x}'",
             "FileNotFoundError",
-            "'/data/x'",
+            "'/data/{x}'",
         ),
     ],
 )
@@ -55,9 +63,73 @@ def test_the_first_rank_that_failed_by_itself_is_named() -> None:
         RankExit(3, 1, time=1.0),
         RankExit(1, 1, time=1.5),
     ]
-    ending = diagnose_ranks(exits, {3: TRACEBACK}, out_of_memory=False, memory_mb=0)
-    assert (ending.rank, ending.exit_code, ending.cause) == (3, 1, "user")
+    ending = diagnose_ranks(exits, {3: TRACEBACK}, out_of_memory=False, memory_mb=0, node=1)
+    assert (ending.rank, ending.node, ending.exit_code, ending.cause) == (3, 1, 1, "user")
     assert "mindspore" in ending.message and ending.line.startswith("ModuleNotFoundError")
+    assert (ending.reason, ending.place) == ("missing_module", "/job/code/train.py:3")
+
+
+def test_a_rank_that_lost_its_peer_is_not_blamed() -> None:
+    # Rank 0 saw its peer go away and was gone first; rank 1 is the one that failed.
+    exits = [RankExit(0, 1, time=1.0), RankExit(1, 1, time=1.2)]
+    tails = {0: corpus_text("gloo_peer_died"), 1: TRACEBACK}
+    ending = diagnose_ranks(exits, tails, out_of_memory=False, memory_mb=0)
+    assert (ending.rank, ending.reason, ending.follows) == (1, "missing_module", False)
+
+
+def test_a_rank_that_the_platform_ended_in_its_last_moment_is_blamed_when_its_log_says_so() -> None:
+    exits = [RankExit(0, 1, time=1.0), RankExit(1, 143, 15, time=1.3, ended_by_platform=True)]
+    tails = {0: corpus_text("gloo_peer_died"), 1: corpus_text("key_error")}
+    ending = diagnose_ranks(exits, tails, out_of_memory=False, memory_mb=0)
+    assert (ending.rank, ending.line) == (1, "KeyError: 'momentum'")
+    # Without such a log the rank that failed by itself stays the one to name.
+    tails[1] = "epoch 1\nepoch 2\n"
+    ending = diagnose_ranks(exits, tails, out_of_memory=False, memory_mb=0)
+    assert (ending.rank, ending.reason, ending.follows) == (0, "peer_gone", True)
+
+
+def test_a_rank_that_waited_in_vain_names_what_it_waited_for() -> None:
+    exits = [RankExit(0, 1, time=9.0), RankExit(1, 143, 15, time=9.1, ended_by_platform=True)]
+    tails = {0: corpus_text("tcpstore_timeout"), 1: ""}
+    ending = diagnose_ranks(exits, tails, out_of_memory=False, memory_mb=0)
+    assert ending.rank == 0 and "only 1 of 2 ranks came" in ending.message
+
+
+def test_a_launchers_files_tell_the_reason() -> None:
+    exits = [RankExit(0, 1, time=1.0)]
+    files = {"worker_0.log": corpus_text("gloo_peer_died"), "worker_1.log": TRACEBACK}
+    ending = diagnose_ranks(
+        exits, {0: "Worker process exit."}, out_of_memory=False, memory_mb=0, launcher_tails=files
+    )
+    assert (ending.stream, ending.reason) == ("worker_1.log", "missing_module")
+    # What the rank's own log explains is not looked for elsewhere.
+    ending = diagnose_ranks(
+        exits, {0: corpus_text("disk_full")}, out_of_memory=False, memory_mb=0, launcher_tails=files
+    )
+    assert (ending.stream, ending.reason) == ("", "disk_full")
+
+
+def test_an_unknown_cause_says_so() -> None:
+    ending = diagnose_ranks(
+        [RankExit(0, 3)], {0: corpus_text("silent_exit")}, out_of_memory=False, memory_mb=0
+    )
+    assert ending.reason == "unknown" and "unknown" in ending.hint
+    assert ending.message == "Rank 0 ended with exit code 3: step 1."
+    ending = diagnose_ranks([RankExit(0, 3)], {}, out_of_memory=False, memory_mb=0)
+    assert ending.message == "Rank 0 ended with exit code 3."
+
+
+def test_a_fault_of_the_device_is_not_the_users() -> None:
+    ending = diagnose_ranks([RankExit(0, 1)], {0: corpus_text("cuda_ecc")}, out_of_memory=False, memory_mb=0)
+    assert ending.cause == "node"
+
+
+def test_a_signal_is_named_with_what_the_log_adds() -> None:
+    tails = {0: corpus_text("segfault_faulthandler")}
+    ending = diagnose_ranks([RankExit(0, 139, 11)], tails, out_of_memory=False, memory_mb=0)
+    assert ending.code == "signal" and "SIGSEGV" in ending.message and "PYTHONFAULTHANDLER" in ending.hint
+    ending = diagnose_ranks([RankExit(0, 137, 9)], {0: "epoch 3"}, out_of_memory=False, memory_mb=0)
+    assert ending.message == "Rank 0 was ended by signal 9 (SIGKILL)." and ending.line == "epoch 3"
 
 
 def test_out_of_memory_is_told_apart_from_a_crash() -> None:

@@ -51,6 +51,17 @@ class Ending:
     signal: int = 0
     # The line of the rank's log that tells the most.
     line: str = ""
+    # What that line means, as a stable word for machines (missing_module, port_in_use …), or `unknown`.
+    reason: str = ""
+    # The line of the user's code, as `/job/code/train.py:12`.
+    place: str = ""
+    # The log to read, when it is not the rank's own: a file that a launcher wrote.
+    stream: str = ""
+    # Which node of the job, and when the rank ended.
+    node: int = -1
+    time: float = 0.0
+    # It follows from the failure of another rank: that one is named instead, if it is known.
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,17 +85,28 @@ class NodeReport:
     limits: tuple[str, ...] = ()
     # Bytes of each rank's log that were written: {"0": 1234}; also "platform".
     log_sizes: dict[str, int] = field(default_factory=dict)
+    # Since when nothing but `sleep` is left of the node's command; 0 while it works.
+    held_since: float = 0.0
     # What could not be brought home and still lies in the run folder, in words; empty when all is safe.
     left_behind: tuple[str, ...] = ()
 
 
 def judge_attempt(reports: list[NodeReport]) -> Ending:
-    """The ending of the whole attempt: of the node that failed first, by its own fault if possible."""
-    endings = [(report.ended_at, report.node_index, report.ending) for report in reports if report.ending]
-    failed = sorted((item for item in endings if item[2].outcome == "failed"), key=lambda item: item[:2])
+    """The ending of the whole attempt: of the rank that failed first over all nodes.
+
+    A failure that only follows from another one counts when there is no other. Nodes that were asked to stop
+    because of the failure are no failures.
+    """
+    ends = [(report, report.ending) for report in reports if report.ending is not None]
+    failed = [
+        (_order_of_failure(report, ending), ending) for report, ending in ends if ending.outcome == "failed"
+    ]
     if failed:
-        return failed[0][2]
-    stopped = [item for item in endings if item[2].outcome == "stopped"]
-    if stopped:
-        return stopped[0][2]
-    return Ending("completed")
+        return min(failed, key=lambda item: item[0])[1]
+    stopped = [ending for _, ending in ends if ending.outcome == "stopped"]
+    return stopped[0] if stopped else Ending("completed")
+
+
+def _order_of_failure(report: NodeReport, ending: Ending) -> tuple[bool, float, int]:
+    # The runner's own end comes after the upload of outputs: only the rank's end tells who was first.
+    return ending.follows, ending.time or report.ended_at, report.node_index

@@ -1,120 +1,154 @@
-"""Why a job failed, in words: the rank, the line of its log that tells the most, and the next step."""
+"""Why a node's run failed, in words: the rank, the line of its log that tells the most, and the next step."""
 
 from __future__ import annotations
 
-import re
 import signal
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from trainshed.model.attempt import Ending, RankExit
+from trainshed.model.failures.log_end import Finding, read_log_end
 
 __all__ = ["diagnose_ranks", "telling_line"]
 
-# What a line of a log means for its owner, most specific first: pattern, next step.
-_KNOWN_LINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), hint)
-    for pattern, hint in (
-        (
-            r"ModuleNotFoundError: No module named '([^']+)'",
-            "Add '{0}' to requirements.txt beside the boot file, or choose an engine that has it.",
-        ),
-        (
-            r"error: unrecognized arguments: (.{1,200})",
-            "The script does not know {0}: remove it from the job's parameters, inputs or outputs, or let the "
-            "script use parse_known_args().",
-        ),
-        (
-            r"error: the following arguments are required: (.{1,200})",
-            "Give {0} as parameter, input or output of the job.",
-        ),
-        (r"(?:CUDA|NPU|HBM) out of memory", "Reduce the batch size, or use more devices."),
-        (
-            r"^(?:numpy\S*\.)?(?:_ArrayMemoryError|MemoryError)",
-            "Choose a flavor with more memory, or reduce the batch size.",
-        ),
-        (
-            r"No space left on device",
-            "The node's disk is full: write less, or ask the administrator for room.",
-        ),
-        (
-            r"(?:Temporary failure in name resolution|Name or service not known|Network is unreachable)",
-            "The job has no way to that host: upload the data to the object store, or set `network: open`.",
-        ),
-        (
-            r"FileNotFoundError: .*'([^']+)'",
-            "'{0}' is not there: check the path, the inputs and the code folder.",
-        ),
-        (
-            r"PermissionError: .*'([^']+)'",
-            "The job may not touch '{0}': write below its outputs, /cache or /tmp.",
-        ),
-        (r"Address already in use", "Two processes of the job use one port: derive the port from the rank."),
-        (r"(?:SyntaxError|IndentationError|TabError): ", "Fix the line that the log names and submit again."),
-        (r": command not found", "The command is not in the environment: check its spelling and the engine."),
-    )
-)
-_PYTHON_ERROR = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning)\b.*"
-)
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_LINE_LIMIT = 500
+# How near to the first failure another rank's end must be to have brought it about.
+_SAME_MOMENT = 60.0
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """A rank that ended badly, and what its log says."""
+
+    exit: RankExit
+    finding: Finding
+    # The log that says it, when it is not the rank's own.
+    stream: str = ""
 
 
 def diagnose_ranks(
-    exits: list[RankExit], tails: dict[int, str], *, out_of_memory: bool, memory_mb: int
+    exits: list[RankExit],
+    tails: Mapping[int, str],
+    *,
+    out_of_memory: bool,
+    memory_mb: int,
+    node: int = -1,
+    launcher_tails: Mapping[str, str] | None = None,
 ) -> Ending:
-    """The ending of a node whose ranks have all ended by themselves or because one of them failed."""
+    """The ending of a node whose ranks have all ended by themselves or because one of them failed.
+
+    `tails` are the ends of the ranks' logs; `launcher_tails` those of the files that a launcher wrote for the
+    processes it started, by the name of the log.
+    """
     own = sorted(
         (e for e in exits if not e.ended_by_platform and e.exit_code), key=lambda e: (e.time, e.rank)
     )
-    failed = own or sorted((e for e in exits if e.exit_code), key=lambda e: (e.time, e.rank))
-    if not failed:
+    ended = sorted((e for e in exits if e.exit_code), key=lambda e: (e.time, e.rank))
+    if not ended:
         return Ending("completed")
-    first = failed[0]
-    base = Ending("failed", "user", "exit", rank=first.rank, exit_code=first.exit_code, signal=first.signal)
+    suspects = [_Suspect(e, read_log_end(tails.get(e.rank, ""))) for e in own or ended]
     if out_of_memory:
-        limit = f" ({memory_mb / 1024:g} GiB)" if memory_mb else ""
-        return replace(
-            base,
-            code="out_of_memory",
-            message=f"Rank {first.rank} was ended because the node ran out of memory{limit}.",
-            hint="Choose a flavor with more memory, or reduce the batch size.",
-        )
-    line, hint = telling_line(tails.get(first.rank, ""))
-    if first.signal:
-        name = _signal_name(first.signal)
-        return replace(
-            base,
-            code="signal",
-            message=f"Rank {first.rank} was ended by signal {first.signal} ({name}).",
-            hint=hint
-            or "The process crashed in native code or was killed from within the job; see the end of its log.",
-            line=line,
-        )
-    if first.exit_code in (126, 127) and not hint:
-        hint = "The program to run was not found or is not executable; see the end of the log."
-    said = f": {line}" if line else "."
-    return replace(
-        base,
-        message=f"Rank {first.rank} ended with exit code {first.exit_code}{said}",
-        hint=hint or "See the end of its log.",
-        line=line,
-    )
+        return _out_of_memory(suspects[0].exit, memory_mb, node)
+    culprit = _blame(suspects, [e for e in ended if e.ended_by_platform], tails)
+    culprit = _ask_launcher(culprit, launcher_tails or {})
+    return _describe(culprit, node)
 
 
 def telling_line(tail: str) -> tuple[str, str]:
     """The line near the end of a log that tells most about a failure, and the next step if we know one."""
-    lines = [_ANSI.sub("", line).rsplit("\r", 1)[-1].strip()[:_LINE_LIMIT] for line in tail.split("\n")]
-    lines = [line for line in lines if line][-200:]
-    for line in reversed(lines):
-        for pattern, hint in _KNOWN_LINES:
-            match = pattern.search(line)
-            if match:
-                return line, hint.format(*match.groups())
-    for line in reversed(lines):
-        if _PYTHON_ERROR.match(line):
-            return line, ""
-    return (lines[-1], "") if lines else ("", "")
+    finding = read_log_end(tail)
+    return finding.line, finding.hint
+
+
+def _blame(suspects: list[_Suspect], ended: list[RankExit], tails: Mapping[int, str]) -> _Suspect:
+    """The rank to name: the first to fail whose failure does not merely follow from another's.
+
+    A rank that loses its peer may be gone before the peer itself is: then the peer, whose log tells of an error
+    of its own, was first, even if the platform had to end it.
+    """
+    first = suspects[0]
+    if not first.finding.follows:
+        return first
+    for suspect in suspects[1:]:
+        if not suspect.finding.follows and suspect.exit.time - first.exit.time <= _SAME_MOMENT:
+            return suspect
+    for rank_exit in ended:
+        finding = read_log_end(tails.get(rank_exit.rank, ""))
+        if not finding.follows and (finding.is_known or finding.place):
+            return _Suspect(rank_exit, finding)
+    return first
+
+
+def _ask_launcher(culprit: _Suspect, launcher_tails: Mapping[str, str]) -> _Suspect:
+    """Where a launcher keeps the logs of its processes in files, the reason stands in one of them."""
+    if culprit.finding.is_known and not culprit.finding.follows:
+        return culprit
+    findings = [(stream, read_log_end(tail)) for stream, tail in sorted(launcher_tails.items())]
+    telling = [(stream, found) for stream, found in findings if found.is_known and not found.follows]
+    telling += [(stream, found) for stream, found in findings if found.place and not found.follows]
+    if not culprit.finding.is_known and not culprit.finding.line:
+        telling += [(stream, found) for stream, found in findings if found.line]
+    if not telling:
+        return culprit
+    stream, found = telling[0]
+    return _Suspect(culprit.exit, found, stream)
+
+
+def _out_of_memory(first: RankExit, memory_mb: int, node: int) -> Ending:
+    limit = f" ({memory_mb / 1024:g} GiB)" if memory_mb else ""
+    return Ending(
+        "failed",
+        "user",
+        "out_of_memory",
+        f"Rank {first.rank} was ended because the node ran out of memory{limit}.",
+        "Choose a flavor with more memory, or reduce the batch size.",
+        rank=first.rank,
+        exit_code=first.exit_code,
+        signal=first.signal,
+        reason="memory",
+        node=node,
+        time=first.time,
+    )
+
+
+def _describe(culprit: _Suspect, node: int) -> Ending:
+    rank_exit, finding = culprit.exit, culprit.finding
+    ending = Ending(
+        "failed",
+        finding.cause,
+        "exit",
+        rank=rank_exit.rank,
+        exit_code=rank_exit.exit_code,
+        signal=rank_exit.signal,
+        line=finding.line,
+        reason=finding.reason,
+        place=finding.place,
+        stream=culprit.stream,
+        node=node,
+        time=rank_exit.time,
+        follows=finding.follows,
+    )
+    said = f": {finding.meaning or finding.line}" if finding.line else ""
+    if finding.rank >= 0 and finding.rank != rank_exit.rank:
+        said += f" (its log names rank {finding.rank})"
+    if rank_exit.signal:
+        name = _signal_name(rank_exit.signal)
+        # A line that nobody knows tells little about a crash; it is shown beside the message.
+        told = said if finding.is_known else ""
+        return replace(
+            ending,
+            code="signal",
+            message=f"Rank {rank_exit.rank} was ended by signal {rank_exit.signal} ({name}){told}.",
+            hint=finding.hint
+            or "The process crashed in native code or was killed from within the job; see the end of its log.",
+        )
+    hint = finding.hint
+    if rank_exit.exit_code in (126, 127) and not hint:
+        hint = "The program to run was not found or is not executable; see the end of the log."
+    return replace(
+        ending,
+        message=f"Rank {rank_exit.rank} ended with exit code {rank_exit.exit_code}{said}".rstrip(".") + ".",
+        hint=hint or "The cause is unknown to the platform; see the end of the log.",
+    )
 
 
 def _signal_name(number: int) -> str:
