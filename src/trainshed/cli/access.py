@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from trainshed.cli.connection import Connection, connection_options, open_client, save_connection
+from trainshed.cli.connection import (
+    Connection,
+    connection_options,
+    load_connection,
+    open_client,
+    save_connection,
+)
 from trainshed.cli.presentation import (
     format_age,
     format_time,
@@ -21,21 +29,23 @@ __all__ = ["credentials", "key", "login", "login_link", "token", "user", "whoami
 @click.argument("url")
 @click.option("--token", "text", help="A token; else it is asked for.")
 @click.option("--user", help="Sign in with this user's password in place of a token.")
-def login(url: str, text: str | None, user: str | None) -> None:
+@click.option("--ca", metavar="FILE", help="The CA of the platform's certificate; a copy is kept.")
+def login(url: str, text: str | None, user: str | None, ca: str | None) -> None:
     """Connect this command line to the platform at URL."""
     from trainshed.client import Client
     from trainshed.client.directory import sign_in
 
     if text and user:
         raise click.UsageError("Give --token or --user, not both.")
+    ca = ca or connection_options().ca or os.environ.get("TRAINSHED_CA") or ""
     if user:
-        text = sign_in(url, user, click.prompt("Password", hide_input=True))
+        text = sign_in(url, user, click.prompt("Password", hide_input=True), ca=ca)
     text = text or click.prompt("Token (the console shows how to make one)", hide_input=True)
-    with Client(url, text.strip()) as client:
+    with Client(url, text.strip(), ca=ca) as client:
         # Asking proves that the URL and the token are right before anything is saved.
         me = client.whoami()
         obs_url = client.endpoints().obs_url
-    path = save_connection(Connection(client.url, obs_url, text.strip()), connection_options().home)
+    path = save_connection(Connection(client.url, obs_url, text.strip(), ca), connection_options().home)
     click.echo(f"Signed in to {client.url} as {me.user_name}. The connection is saved in {path}.")
 
 
@@ -88,6 +98,9 @@ def credentials(form: str) -> None:
             ("AWS_SECRET_ACCESS_KEY", found.secret_key),
         ):
             click.echo(f"export {name}={shlex.quote(value)}")
+        if authority := load_connection().ca:
+            for name in ("TRAINSHED_CA", "AWS_CA_BUNDLE"):
+                click.echo(f"export {name}={shlex.quote(authority)}")
         return
     print_fields(
         [

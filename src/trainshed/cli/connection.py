@@ -25,10 +25,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """What was given before the command: `trainshed --url URL --home DIR COMMAND`."""
+    """What was given before the command: `trainshed --url URL --home DIR --ca FILE COMMAND`."""
 
     url: str | None = None
     home: str | None = None
+    ca: str | None = None
 
 
 def connection_options() -> ConnectionOptions:
@@ -41,7 +42,7 @@ def connection_options() -> ConnectionOptions:
 def load_connection() -> Connection:
     """The connection of this command line; without one, an error that says how to get one."""
     options = connection_options()
-    return find_connection(options.url, None, options.home)
+    return find_connection(options.url, None, options.home, ca=options.ca)
 
 
 def open_client() -> Client:
@@ -49,4 +50,4 @@ def open_client() -> Client:
     from trainshed.client import Client
 
     connection = load_connection()
-    return Client(connection.url, connection.token)
+    return Client(connection.url, connection.token, ca=connection.ca)

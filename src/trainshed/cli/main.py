@@ -54,6 +54,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("trainshed.cli.host:status", "Show whether the platform runs, and its parts."),
         "backup": ("trainshed.cli.host:backup", "Write the platform's state to one file."),
         "restore": ("trainshed.cli.host:restore", "Bring back the state from such a file."),
+        "tls": ("trainshed.cli.tls:tls", "The platform's CA and certificate: ca, show."),
         "doctor": ("trainshed.cli.host:doctor", "Check whether this host is fit, with a fix for each fault."),
     },
 }
@@ -143,11 +144,16 @@ def _print_error(fault: TrainshedError) -> None:
 @click.option(
     "--home", metavar="DIR", help="The platform's home on this machine [env: TRAINSHED_HOME; ~/.trainshed]."
 )
+@click.option(
+    "--ca",
+    metavar="FILE",
+    help="The CA of the platform's certificate, if it has its own [env: TRAINSHED_CA].",
+)
 @click.version_option(__version__, prog_name="trainshed", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(ctx: click.Context, url: str | None, home: str | None) -> None:
+def cli(ctx: click.Context, url: str | None, home: str | None, ca: str | None) -> None:
     """Trainshed: train on one machine or a cluster, and take the model home."""
-    ctx.obj = ConnectionOptions(url, home)
+    ctx.obj = ConnectionOptions(url, home, ca)
 
 
 def main() -> None:

@@ -333,5 +333,5 @@ def _client() -> Iterator[Any]:
             "The address of the object store is not known.",
             hint="Set TRAINSHED_OBS_URL, such as http://host:7481, or run `trainshed login` again.",
         )
-    with ObjectClient(connection.obs_url, connection.token) as client:
+    with ObjectClient(connection.obs_url, connection.token, ca=connection.ca) as client:
         yield client

@@ -40,14 +40,17 @@ class Client(Directory):
     """A connection to a platform.
 
     Without arguments it is the platform of TRAINSHED_URL and TRAINSHED_TOKEN, else the one that
-    `trainshed up` or `trainshed login` left for this user.
+    `trainshed up` or `trainshed login` left for this user. `ca` names a file with the CA of its certificate,
+    where that is not one that the system trusts anyway (TRAINSHED_CA, or what was saved).
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        connection = find_connection(url, token)
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, ca: str | Path | None = None
+    ) -> None:
+        connection = find_connection(url, token, ca=ca)
         self.url = connection.url
         self.obs_url = connection.obs_url
-        super().__init__(Transport(connection.url, connection.token))
+        super().__init__(Transport(connection.url, connection.token, connection.ca))
 
     def __enter__(self) -> Client:
         return self

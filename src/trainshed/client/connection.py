@@ -22,6 +22,8 @@ class Connection:
     obs_url: str = ""
     # Kept out of every representation: tracebacks and logs must not show it.
     token: str = field(default="", repr=False)
+    # A file with the CA to trust beside the system's own, or empty.
+    ca: str = ""
 
 
 def connection_file(home: str | Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -35,6 +37,7 @@ def find_connection(
     token: str | None = None,
     home: str | Path | None = None,
     environment: Mapping[str, str] = os.environ,
+    ca: str | Path | None = None,
 ) -> Connection:
     """The connection that was given, else the environment's, else the one in the connection file."""
     # A home that was named outright is meant, whatever the environment says.
@@ -42,8 +45,9 @@ def find_connection(
     url = clean_url(url or named.get("TRAINSHED_URL") or "")
     token = token or named.get("TRAINSHED_TOKEN") or ""
     obs_url = clean_url(named.get("TRAINSHED_OBS_URL") or "")
+    authority = os.path.expanduser(ca or named.get("TRAINSHED_CA") or "")
     if url and token:
-        return Connection(url, obs_url, token)
+        return Connection(url, obs_url, token, authority)
     path = connection_file(home, environment)
     saved = _read(path)
     if saved is None:
@@ -66,25 +70,36 @@ def find_connection(
             hint=f"Set TRAINSHED_TOKEN, or run `trainshed login {url}`.",
             where=str(path),
         )
-    return Connection(saved.url, obs_url or saved.obs_url, token or saved.token)
+    return Connection(saved.url, obs_url or saved.obs_url, token or saved.token, authority or saved.ca)
 
 
 def save_connection(connection: Connection, home: str | Path | None = None) -> Path:
-    """Write the connection file, readable by its owner only; returns its path."""
-    path = connection_file(home)
+    """Write the connection file, readable by its owner only, and a copy of the CA; returns its path."""
+    path = connection_file(home).absolute()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     data = {"url": connection.url, "obs_url": connection.obs_url, "token": connection.token}
+    if connection.ca:
+        from trainshed.client.trust import read_authority
+
+        # A copy: files that were downloaded once are tidied away.
+        kept = path.with_name("ca.pem")
+        _replace(kept, read_authority(connection.ca))
+        data["ca"] = str(kept)
+    _replace(path, json.dumps(data, indent=2))
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=2)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    return path
 
 
 def clean_url(url: str) -> str:
@@ -110,14 +125,14 @@ def _read(path: Path) -> Connection | None:
         ) from None
     try:
         data = json.loads(text)
-        url, obs_url, token = (str(data.get(name, "")) for name in ("url", "obs_url", "token"))
+        url, obs_url, token, ca = (str(data.get(name, "")) for name in ("url", "obs_url", "token", "ca"))
     except (ValueError, AttributeError):
         data = {}
-        url = obs_url = token = ""
+        url = obs_url = token = ca = ""
     if not url or not token:
         raise InvalidInput(
             "The connection file is damaged: it names no url or no token.",
             hint="Run `trainshed login URL` again (on the platform's own machine: `trainshed up`).",
             where=str(path),
         )
-    return Connection(clean_url(url), clean_url(obs_url), token)
+    return Connection(clean_url(url), clean_url(obs_url), token, ca)

@@ -27,9 +27,9 @@ from trainshed.client.transport import Transport
 __all__ = ["Directory", "sign_in"]
 
 
-def sign_in(url: str, user: str, password: str, workspace: str = "") -> str:
+def sign_in(url: str, user: str, password: str, workspace: str = "", ca: str = "") -> str:
     """A token for a name and a password."""
-    transport = Transport(clean_url(url), "")
+    transport = Transport(clean_url(url), "", ca)
     try:
         body = {"user": user, "password": password, "workspace": workspace}
         return str(transport.call("POST", "/api/v1/login", body)["token"])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
+from trainshed.client.trust import explain_tls, trust_for
 from trainshed.model.errors import TrainshedError, Unavailable, error_from_dict
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ _RETRIES = {"connection_lost": TRIES - 1, "store_busy": TRIES - 1, "no_connectio
 class ObjectWire:
     """Connections to the object store, shared by threads."""
 
-    def __init__(self, url: str, token: str, timeout: float) -> None:
+    def __init__(self, url: str, token: str, timeout: float, ca: str = "") -> None:
         self.url = url.rstrip("/")
+        self._ca = ca
         self._token = token
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -67,6 +69,8 @@ class ObjectWire:
                     raise _read_error(response.status_code, response.read())
                 yield response
         except httpx.ConnectError as error:
+            if explained := explain_tls(self.url, error):
+                raise explained from None
             raise Unavailable(
                 f"The object store at {self.url} does not answer.",
                 hint="Start the platform with `trainshed up`, or look at it with `trainshed status`.",
@@ -74,6 +78,8 @@ class ObjectWire:
                 where=self.url,
             ) from error
         except httpx.HTTPError as error:
+            if explained := explain_tls(self.url, error):
+                raise explained from None
             raise Unavailable(
                 f"The connection to the object store broke: {str(error) or type(error).__name__}.",
                 hint="Try again.",
@@ -100,6 +106,7 @@ class ObjectWire:
                     base_url=self.url,
                     headers={"Authorization": f"Bearer {self._token}", "Accept-Encoding": "identity"},
                     timeout=self._timeout,
+                    verify=trust_for(self.url, self._ca),
                     limits=httpx.Limits(max_connections=64, max_keepalive_connections=32),
                     follow_redirects=False,
                 )

@@ -68,8 +68,8 @@ class ObjectPage:
 class ObjectClient:
     """A client of the object store. Safe from many threads."""
 
-    def __init__(self, url: str, token: str, *, timeout: float = 60.0) -> None:
-        self._wire = ObjectWire(url, token, timeout)
+    def __init__(self, url: str, token: str, *, timeout: float = 60.0, ca: str = "") -> None:
+        self._wire = ObjectWire(url, token, timeout, ca)
 
     def __enter__(self) -> ObjectClient:
         return self

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from trainshed import __version__
+from trainshed.client.trust import explain_tls, trust_for
 from trainshed.model.errors import NotAuthenticated, TrainshedError, Unavailable, error_from_dict
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ STREAM_SILENCE_SECONDS = 45.0
 class Transport:
     """A connection to the platform's API that raises the platform's own errors. Safe from many threads."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, ca: str = "") -> None:
         self.url = url.rstrip("/")
+        self.ca = ca
         self.token = token.strip()
         if not self.token.isascii() or not self.token.isprintable() or " " in self.token:
             # Told here, without the text: an HTTP library would quote it in its message.
@@ -119,8 +121,7 @@ class Transport:
                         "Accept-Encoding": "identity",
                     },
                     timeout=_TIMEOUT_SECONDS,
-                    # Reading all certificates of the system takes longer than a request without TLS.
-                    verify=self.url.startswith("https"),
+                    verify=trust_for(self.url, self.ca),
                     # A proxy of the environment is for the world outside; it cannot reach this machine.
                     trust_env=not _is_loopback(self.url),
                     limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
@@ -132,6 +133,8 @@ class Transport:
     def _unreachable(self, fault: Exception) -> Unavailable:
         import httpx
 
+        if explained := explain_tls(self.url, fault):
+            return explained
         if isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout):
             return Unavailable(
                 f"The platform at {self.url} does not answer.",

@@ -63,4 +63,4 @@ def create_console(platform: Platform) -> ASGIApp:
         redirect_slashes=False,
     )
     handlers = {TrainshedError: answer_known, HTTPException: answer_http}
-    return PageGuard(ExceptionMiddleware(pages, handlers), errors.unexpected)
+    return PageGuard(ExceptionMiddleware(pages, handlers), errors.unexpected, platform.settings.public_url)

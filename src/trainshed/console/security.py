@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -47,9 +48,17 @@ _HEADERS = {
 class PageGuard:
     """The outermost layer of the console."""
 
-    def __init__(self, app: ASGIApp, on_fault: Callable[[Request, str], Awaitable[Response]]) -> None:
+    def __init__(
+        self, app: ASGIApp, on_fault: Callable[[Request, str], Awaitable[Response]], public_url: str = ""
+    ) -> None:
         self._app = app
         self._on_fault = on_fault
+        self._headers = dict(_HEADERS)
+        public = urlsplit(public_url)
+        if public.scheme == "https" and public.port in (None, 443):
+            # Only for a platform with the usual port: browsers apply it to a host with all of its ports, and
+            # other services of this machine may speak plain HTTP.
+            self._headers["Strict-Transport-Security"] = "max-age=31536000"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -66,7 +75,7 @@ class PageGuard:
             if message["type"] == "http.response.start":
                 begun = True
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in self._headers.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainshed.daemon.http_server import serve
 from trainshed.daemon.process import begin
+from trainshed.daemon.tls import watch_certificate
 
 __all__ = ["main"]
 
@@ -18,7 +19,14 @@ def main() -> int:
     platform = open_platform(process.home, process.settings)
     app = create_app(platform, create_console(platform))
     # Followers of logs stay for hours; they reconnect, so a stop need not wait for them.
-    serve(app, process.settings.host, process.settings.port, process.say_ready, stop_seconds=1)
+    serve(
+        app,
+        process.settings.host,
+        process.settings.port,
+        process.say_ready,
+        stop_seconds=1,
+        tls=watch_certificate(process.home, process.settings),
+    )
     return 0
 
 

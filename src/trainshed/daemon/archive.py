@@ -1,6 +1,7 @@
 """The form of a backup: one tar file whose last member lists the checksums of all others.
 
 home.json, settings.toml, master.key, client.json     small files of the home
+tls/…                                                 the platform's own CA and certificate
 database.sqlite                                       the embedded database
 store/index.sqlite, store/blobs/xx/…                  the object store
 manifest.json                                         format, version, time, name -> [size, sha256]
@@ -23,11 +24,21 @@ from trainshed.model.errors import InvalidInput, NotFound
 __all__ = ["ARCHIVE_FORMAT", "SMALL_FILES", "ArchiveWriter", "unpack_archive"]
 
 ARCHIVE_FORMAT = 1
-SMALL_FILES = ("home.json", "settings.toml", "master.key", "client.json")
+SMALL_FILES = (
+    "home.json",
+    "settings.toml",
+    "master.key",
+    "client.json",
+    "tls/ca.pem",
+    "tls/ca.key",
+    "tls/server.pem",
+    "tls/server.key",
+)
 _MANIFEST = "manifest.json"
 # The only names that a backup may hold: an archive is input, and may come from anywhere.
 _NAME = re.compile(
     r"home\.json|settings\.toml|master\.key|client\.json|database\.sqlite|store/index\.sqlite"
+    r"|tls/(ca|server)\.(pem|key)"
     r"|store/blobs/[0-9a-f]{2}/[0-9a-f]{4,64}"
 )
 _CHUNK = 1 << 20

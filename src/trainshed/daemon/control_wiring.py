@@ -18,6 +18,7 @@ from trainshed.model.launch_plan import Environment
 from trainshed.runner.environment.resolution import resolve
 from trainshed.runner.inventory import describe_node
 from trainshed.runner.site import PlatformPort, Site
+from trainshed.services.certificates import job_host
 from trainshed.services.job_credentials import (
     create_job_credentials,
     load_job_secrets,
@@ -86,6 +87,8 @@ def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
         disk_reserve_bytes=settings.disk_reserve_mb << 20,
         input_cache=str(platform.home.input_cache.absolute()),
         host_folders=settings.host_folders,
+        ca_bundle=str(platform.home.tls_bundle.absolute()) if settings.serves_tls else "",
+        host_name=job_host(settings) if settings.serves_tls else "",
     )
     return asdict(site)
 

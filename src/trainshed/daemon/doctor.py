@@ -57,6 +57,8 @@ def examine_host(home: Home, environment: Mapping[str, str]) -> list[Finding]:
     findings += _examine_sandbox(home, settings)
     findings.append(_examine_disk(home))
     findings += _examine_ports(home, settings)
+    if settings.serves_tls:
+        findings.append(_examine_certificate(home, settings))
     findings += _examine_devices(settings)
     return findings
 
@@ -140,6 +142,29 @@ def _examine_ports(home: Home, settings: Settings) -> Iterator[Finding]:
         else:
             fix = f"Choose another one with {option}; `ss -ltnp` shows who has it."
             yield Finding("bad", name, f"{settings.host}:{port} is in use", fix)
+
+
+def _examine_certificate(home: Home, settings: Settings) -> Finding:
+    from trainshed.services.certificates import check_pair, now_utc
+
+    own = not settings.tls_certificate
+    if own and not home.tls_certificate.exists():
+        return Finding("ok", "certificate", "made at the next start, from the platform's own CA")
+    path, key = (
+        (home.tls_certificate, home.tls_key)
+        if own
+        else (Path(settings.tls_certificate), Path(settings.tls_key))
+    )
+    try:
+        found = check_pair(path, key, now_utc())[0]
+    except TrainshedError as fault:
+        # Our own is mended at the start.
+        return Finding("warn" if own else "bad", "certificate", fault.message, fault.hint)
+    days = (found.ends - now_utc()).days
+    message = f"{path} is valid for {days} days, for {', '.join(found.names[:4])}"
+    if days < 14 and not own:
+        return Finding("warn", "certificate", message, "Renew it; the servers take it up within a minute.")
+    return Finding("ok", "certificate", message)
 
 
 def _examine_devices(settings: Settings) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ __all__ = [
 # Raised when an older platform could no longer read a home of this one (the database has its own migrations).
 HOME_FORMAT = 1
 # What may lie in a home before its first start: written by people, by `trainshed login`, by a first try.
-_BEFORE_FIRST_START = {"settings.toml", "client.json", "run", "logs"}
+_BEFORE_FIRST_START = {"settings.toml", "client.json", "ca.pem", "run", "logs"}
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:

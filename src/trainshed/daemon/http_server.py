@@ -7,18 +7,42 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainshed.daemon.tls import CertificateWatch
 
 __all__ = ["serve"]
 
-
-def serve(app: Any, host: str, port: int, on_ready: Callable[[], None], *, stop_seconds: int = 5) -> None:
-    """Serve the application until SIGTERM or SIGINT. Requests under way have `stop_seconds` to end."""
-    asyncio.run(_serve(app, host, port, on_ready, stop_seconds))
+# How often a server looks whether its certificate was renewed.
+LOOK_SECONDS = 60.0
 
 
-async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None], stop_seconds: int) -> None:
-    from granian.constants import Interfaces
+def serve(
+    app: Any,
+    host: str,
+    port: int,
+    on_ready: Callable[[], None],
+    *,
+    stop_seconds: int = 5,
+    tls: CertificateWatch | None = None,
+) -> None:
+    """Serve the application until SIGTERM or SIGINT. Requests under way have `stop_seconds` to end.
+
+    With TLS it also ends when its certificate was renewed: the supervisor starts it again with the new one.
+    """
+    asyncio.run(_serve(app, host, port, on_ready, stop_seconds, tls))
+
+
+async def _serve(
+    app: Any,
+    host: str,
+    port: int,
+    on_ready: Callable[[], None],
+    stop_seconds: int,
+    tls: CertificateWatch | None,
+) -> None:
+    from granian.constants import HTTPModes, Interfaces, SSLProtocols
     from granian.server.embed import Server
 
     server = Server(
@@ -30,6 +54,12 @@ async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None], s
         log_enabled=False,
         log_access=False,
         backlog=1024,
+        ssl_cert=tls.files.certificate if tls else None,
+        ssl_key=tls.files.key if tls else None,
+        # Clients of old systems speak no later one.
+        ssl_protocol_min=SSLProtocols.tls12,
+        # Over HTTP/2 the library breaks the answer to a HEAD, and S3 itself speaks none.
+        http=HTTPModes.http1 if tls else HTTPModes.auto,
     )
     # The library calls its embedded form experimental on every start; we decided on it knowingly.
     logging.getLogger("_granian").setLevel(logging.ERROR)
@@ -38,6 +68,7 @@ async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None], s
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
     announcing = asyncio.create_task(_announce(host, port, on_ready))
+    watching = asyncio.create_task(_watch_certificate(tls, server.stop)) if tls else None
     try:
         await server.serve()
     except TimeoutError:
@@ -48,8 +79,19 @@ async def _serve(app: Any, host: str, port: int, on_ready: Callable[[], None], s
         os._exit(0)
     finally:
         announcing.cancel()
+        if watching is not None:
+            watching.cancel()
     if not server.interrupt_signal:
         raise SystemExit(1)
+
+
+async def _watch_certificate(tls: CertificateWatch, stop: Callable[[], None]) -> None:
+    """Call `stop` when another certificate is to be used."""
+    await asyncio.sleep(LOOK_SECONDS)
+    while not await asyncio.to_thread(tls.is_replaced):
+        await asyncio.sleep(LOOK_SECONDS)
+    logging.getLogger("trainshed").info("The certificate was renewed: starting again with the new one.")
+    stop()
 
 
 async def _announce(host: str, port: int, on_ready: Callable[[], None]) -> None:

@@ -42,7 +42,14 @@ def describe_platform(home: Home) -> dict[str, Any]:
     }
     if state:
         settings = replace(
-            settings, host=state["host"], port=int(state["port"]), obs_port=int(state["obs_port"])
+            settings,
+            host=state["host"],
+            port=int(state["port"]),
+            obs_port=int(state["obs_port"]),
+            tls=bool(state.get("tls")),
+            tls_certificate="",
+            public_url=state.get("public_url", settings.public_url),
+            public_obs_url=state.get("public_obs_url", settings.public_obs_url),
         )
         description["url"], description["obs_url"] = api_url(settings), obs_url(settings)
         parts = [{"name": "supervisor", "pid": holder, "state": "ready", "restarts": 0, "last_exit": ""}]

@@ -28,6 +28,7 @@ from trainshed.daemon.home_folder import (
 )
 from trainshed.daemon.preflight import check_host, check_sandbox, check_settings, choose_ports
 from trainshed.daemon.supervisor import read_tail
+from trainshed.daemon.tls import check_tls, find_authority, prepare_tls
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, Unavailable
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
@@ -77,12 +78,13 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
     settings = load_settings(home, environment, given)
     check_settings(settings)
     check_sandbox(settings)
-    settings = choose_ports(settings)
+    settings = choose_ports(check_tls(settings))
     before = set(os.listdir(home.path)) if home.path.is_dir() else set()
     home = make_home(path)
     lock = HomeLock.take(home)
     try:
         write_marker(home)
+        settings = prepare_tls(home, settings)
         login_link = _prepare_state(home, settings)
     except BaseException:
         if home.marker.name not in before and not settings.database_url:
@@ -138,6 +140,8 @@ def _make_first_start(home: Home, settings: Settings) -> str:
             made = issue_admin_access(platform)
             token = made.token
         connection = {"url": api_url(settings), "obs_url": obs_url(settings), "token": token}
+        if authority := find_authority(home, settings):
+            connection["ca"] = str(authority)
         write_atomically(home.client, json.dumps(connection, indent=2).encode() + b"\n")
         finish_first_start(platform)
     finally:
@@ -159,17 +163,18 @@ def _working_token(platform: Platform) -> str:
 
 def api_url(settings: Settings) -> str:
     """Where people reach the API and the console."""
-    return settings.public_url.rstrip("/") or f"http://{_reachable(settings.host)}:{settings.port}"
+    return settings.public_url.rstrip("/") or _own_url(settings, settings.port)
 
 
 def obs_url(settings: Settings) -> str:
     """Where people reach the object store."""
-    return settings.public_obs_url.rstrip("/") or f"http://{_reachable(settings.host)}:{settings.obs_port}"
+    return settings.public_obs_url.rstrip("/") or _own_url(settings, settings.obs_port)
 
 
-def _reachable(host: str) -> str:
-    address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{address}]" if ":" in address else address
+def _own_url(settings: Settings, port: int) -> str:
+    address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    scheme = "https" if settings.serves_tls else "http"
+    return f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}"
 
 
 def render_banner(prepared: Prepared, *, detached: bool) -> str:
@@ -184,6 +189,8 @@ def render_banner(prepared: Prepared, *, detached: bool) -> str:
         f"  Object store   {prepared.obs_url}",
         f"  Home           {home}",
     ]
+    if authority := find_authority(prepared.home, prepared.settings):
+        lines.append(f"  Trust          {authority} (the CA, for clients)")
     if prepared.settings.rehearse:
         lines.append(f"  Rehearsal      {prepared.settings.rehearse} (pretend devices)")
     if prepared.login_link:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainshed.daemon.http_server import serve
 from trainshed.daemon.process import begin
+from trainshed.daemon.tls import watch_certificate
 
 __all__ = ["main"]
 
@@ -18,7 +19,13 @@ def main() -> int:
     platform = open_platform(process.home, process.settings)
     apply_default_quota(platform.store, process.settings)
     keep_tidy(platform.store)
-    serve(create_app(platform), process.settings.host, process.settings.obs_port, process.say_ready)
+    serve(
+        create_app(platform),
+        process.settings.host,
+        process.settings.obs_port,
+        process.say_ready,
+        tls=watch_certificate(process.home, process.settings),
+    )
     return 0
 
 

@@ -146,6 +146,36 @@ class Home:
         return self.path / "master.key"
 
     @property
+    def tls(self) -> Path:
+        """The platform's own certificates."""
+        return self.path / "tls"
+
+    @property
+    def tls_authority(self) -> Path:
+        """The certificate that clients trust; public."""
+        return self.tls / "ca.pem"
+
+    @property
+    def tls_authority_key(self) -> Path:
+        """The key that signs the server's certificate."""
+        return self.tls / "ca.key"
+
+    @property
+    def tls_certificate(self) -> Path:
+        """The server's certificate, signed by the platform's own CA."""
+        return self.tls / "server.pem"
+
+    @property
+    def tls_key(self) -> Path:
+        """The server's private key."""
+        return self.tls / "server.key"
+
+    @property
+    def tls_bundle(self) -> Path:
+        """What jobs trust: the machine's CAs and the platform's."""
+        return self.tls / "bundle.pem"
+
+    @property
     def client(self) -> Path:
         """URL and token for the command line of the user who started the platform."""
         return self.path / "client.json"

@@ -9,6 +9,7 @@ from typing import Any
 from trainshed.model.engines import EnginePreset, read_engines
 from trainshed.model.errors import InvalidInput, suggest
 from trainshed.model.host_folder import check_host_folders
+from trainshed.model.host_name import check_host_names
 
 __all__ = ["ENVIRONMENT_PREFIX", "Settings", "read_settings"]
 
@@ -26,6 +27,14 @@ class Settings:
     host: str = _setting("127.0.0.1", "Address that the API, the console and the object store listen on.")
     port: int = _setting(7480, "Port of the API and the console.")
     obs_port: int = _setting(7481, "Port of the object store.")
+    tls: bool = _setting(False, "Speak TLS on both ports, with a certificate from the platform's own CA.")
+    tls_certificate: str = _setting(
+        "", "Certificate file (PEM, with its chain) in place of one from the platform's own CA."
+    )
+    tls_key: str = _setting("", "File of the private key that belongs to tls_certificate.")
+    host_names: tuple[str, ...] = _setting(
+        (), "Names and addresses of this machine that the platform's own certificate holds."
+    )
     public_url: str = _setting("", "URL under which people reach the API, if it is not http://host:port.")
     public_obs_url: str = _setting("", "URL under which people reach the object store.")
     database_url: str = _setting(
@@ -63,6 +72,11 @@ class Settings:
         (), "Preset engines beside the built-in ones: [engines.NAME] with python, packages, description."
     )
 
+    @property
+    def serves_tls(self) -> bool:
+        """Whether both ports speak TLS: it was asked for, or a certificate was given."""
+        return self.tls or bool(self.tls_certificate)
+
 
 def read_settings(
     file: Mapping[str, Any], environment: Mapping[str, str], given: Mapping[str, Any]
@@ -91,6 +105,8 @@ def _typed(name: str, value: Any, where: str) -> Any:
     default = getattr(Settings, name)
     if name == "engines":
         return read_engines(value, where)
+    if name == "host_names":
+        return check_host_names(value, where)
     if name == "host_folders":
         return check_host_folders(value, where)
     if isinstance(default, bool):

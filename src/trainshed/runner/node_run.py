@@ -26,7 +26,7 @@ from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
-from trainshed.runner.sandbox_plan import plan_sandbox
+from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
 from trainshed.runner.site import read_launch, read_secrets, read_site
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
@@ -129,11 +129,12 @@ class NodeRun:
             self._log.say("WARNING: this job runs without a sandbox")
         # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
         pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
+        trust = trust_variables(self._site, is_walled=sandbox.kind != "none")
         processes = [
             SandboxProcess(
                 rank=process.rank,
                 arguments=process.arguments,
-                variables={**pip_settings, **process.variables, **self._secrets},
+                variables={**pip_settings, **trust, **process.variables, **self._secrets},
                 directory=process.directory,
                 log=self._folder.rank_log(process.rank),
             )

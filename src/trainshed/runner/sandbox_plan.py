@@ -15,7 +15,19 @@ from trainshed.runner.shims import SHIMS_PATH, shims_folder
 from trainshed.runner.site import Site
 from trainshed.runner.staging import StagedFolders
 
-__all__ = ["plan_sandbox"]
+__all__ = ["CA_BUNDLE_PATH", "plan_sandbox", "trust_variables"]
+
+# The CAs that a job trusts, where the platform speaks TLS.
+CA_BUNDLE_PATH = "/opt/trainshed/ca-bundle.pem"
+# OpenSSL, Go and Rust read the first; requests, boto3, curl, git and our own client one each.
+_TRUST_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "AWS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "TRAINSHED_CA",
+)
 
 
 def plan_sandbox(
@@ -26,6 +38,8 @@ def plan_sandbox(
         Mount(folders.run, "/job/run", writable=True),
         Mount(shims_folder(), SHIMS_PATH, writable=False),
     ]
+    if site.ca_bundle:
+        mounts.append(Mount(Path(site.ca_bundle), CA_BUNDLE_PATH))
     overlays = [
         _lay_over(environment.path_on_host, folder.path / "environment-layer", environment.target, site)
     ]
@@ -48,6 +62,7 @@ def plan_sandbox(
         files=launch.files,
         hostname=f"{launch.job_name[:50]}-{launch.node_index}".lower().replace("_", "-").strip("-"),
         network=launch.network,
+        hosts=_platform_hosts(launch, site),
         forwards=tuple(Forward(item.port, item.host, item.port) for item in site.ports),
         limits=launch.limits,
         outside_uid=site.uid,
@@ -55,6 +70,20 @@ def plan_sandbox(
         interpreter_prefix=environment.interpreter_prefix or Path(sys.base_prefix),
         allow_unsandboxed=site.allow_unsandboxed,
     )
+
+
+def trust_variables(site: Site, *, is_walled: bool) -> dict[str, str]:
+    """The variables by which programs of a job find the CAs to trust; none where the platform has no TLS."""
+    if not site.ca_bundle:
+        return {}
+    return dict.fromkeys(_TRUST_VARIABLES, CA_BUNDLE_PATH if is_walled else site.ca_bundle)
+
+
+def _platform_hosts(launch: NodeLaunch, site: Site) -> tuple[tuple[str, str], ...]:
+    """The platform's name, where its certificate is for a name: inside the wall it is behind the job's loopback."""
+    if not site.host_name or not site.ports or site.host_name == "127.0.0.1":
+        return ()
+    return ((site.ports[0].host if launch.network == "open" else "127.0.0.1", site.host_name),)
 
 
 def _lay_over(lower: Path, layer: Path, target: str, site: Site) -> OverlayMount:

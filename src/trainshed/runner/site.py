@@ -40,6 +40,9 @@ class Site:
     input_cache: str = ""
     # Folders of this machine that jobs may read.
     host_folders: tuple[str, ...] = ()
+    # Where the platform speaks TLS: a file with the CAs that jobs trust, and the platform's name inside a job.
+    ca_bundle: str = ""
+    host_name: str = ""
 
 
 def read_site(folder: RunFolder) -> Site:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
 
 from trainshed.api.obs import native, protocol
 from trainshed.api.obs.exchange import Exchange, Receive, Scope, Send, TransferBroken
 from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.services.certificates import list_bucket_domains
 from trainshed.services.platform import Platform
 
 __all__ = ["create_app"]
@@ -24,9 +24,7 @@ _log = logging.getLogger("trainshed.store")
 def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application of the store process."""
     executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
-    # Host names that may have a bucket before them: data.localhost is the bucket `data`.
-    public = urlsplit(platform.settings.public_obs_url).hostname or ""
-    domains = frozenset({"localhost"} | ({public} if public and not _is_address(public) else set()))
+    domains = list_bucket_domains(platform.settings)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -73,10 +71,6 @@ def _is_health(exchange: Exchange) -> bool:
         and not exchange.raw_query
         and "authorization" not in exchange.headers
     )
-
-
-def _is_address(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from trainshed.api.obs import (
     acl,
@@ -127,7 +127,7 @@ _OBJECT: dict[tuple[str, str], _Operation] = {
 }
 
 
-async def serve(platform: Platform, exchange: Exchange, domains: frozenset[str]) -> None:
+async def serve(platform: Platform, exchange: Exchange, domains: Sequence[str]) -> None:
     """Answer a request of an S3 or OBS client."""
     visit = Visit(platform, exchange, domains)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -32,13 +32,13 @@ _MAX_DOCUMENT = 2 << 20
 _ENDPOINT = re.compile(r"(?:(?P<bucket>[a-z0-9][a-z0-9.-]*)\.)?(?:obs|s3)[.-][a-z0-9.-]+")
 
 
-def split_host(host: str, domains: frozenset[str]) -> str:
-    """The bucket in a host name, or nothing: `data.localhost:7481` has `data`."""
+def split_host(host: str, domains: Sequence[str]) -> str:
+    """The bucket in a host name, or nothing: `data.localhost:7481` has `data`. The longest domain comes first."""
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     name = name.lower().rstrip(".")
+    if name in domains:
+        return ""
     for domain in domains:
-        if name == domain:
-            return ""
         if name.endswith("." + domain):
             return name.removesuffix("." + domain)
     found = _ENDPOINT.fullmatch(name)
@@ -48,7 +48,7 @@ def split_host(host: str, domains: frozenset[str]) -> str:
 class Visit:
     """A request with its place and its signature. Whose it is, is asked in the thread that does the work."""
 
-    def __init__(self, platform: Platform, exchange: Exchange, domains: frozenset[str]) -> None:
+    def __init__(self, platform: Platform, exchange: Exchange, domains: Sequence[str]) -> None:
         self.platform = platform
         self.store: ObjectStore = platform.store
         self.exchange = exchange

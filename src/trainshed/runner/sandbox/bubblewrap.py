@@ -154,6 +154,7 @@ def render_identity_files(spec: SandboxSpec) -> list[GeneratedFile]:
     )
     group = f"root:x:0:\n{user}:x:{gid}:\nnogroup:x:65534:\n"
     hosts = f"127.0.0.1 localhost {spec.hostname}\n::1 localhost ip6-localhost\n"
+    hosts += "".join(f"{address} {name}\n" for address, name in spec.hosts)
     # The sandbox's own resolver; where there is none, the question is refused at once.
     resolver = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
     if spec.network == "open":

@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Iterable, Sequence
 
 __all__ = ["Resolver", "answer"]
 
@@ -26,15 +27,19 @@ LIFETIME = 60
 class Resolver:
     """Serves the network namespace of a process, in a thread of its own."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, names: Sequence[str] = ()) -> None:
         self._listener = listener
+        self._names = tuple(tuple(name.lower().encode().split(b".")) for name in names)
         self._bell, self._button = os.pipe()
         self._thread = threading.Thread(target=self._run, name="sandbox-resolver", daemon=True)
         self._thread.start()
 
     @classmethod
-    def start(cls, pid: int) -> Resolver | None:
-        """A resolver on the loopback of a process's network; nothing where the machine does not allow it."""
+    def start(cls, pid: int, names: Sequence[str] = ()) -> Resolver | None:
+        """A resolver on the loopback of a process's network; nothing where the machine does not allow it.
+
+        `names` are known beside `localhost`, with all names below them.
+        """
         found: list[socket.socket] = []
 
         def bind() -> None:
@@ -60,7 +65,7 @@ class Resolver:
         thread = threading.Thread(target=try_to_bind)
         thread.start()
         thread.join()
-        return cls(found[0]) if found else None
+        return cls(found[0], names) if found else None
 
     def close(self) -> None:
         """Stop."""
@@ -75,7 +80,7 @@ class Resolver:
             while all(descriptor != self._bell for descriptor, _ in poller.poll()):
                 try:
                     question, asker = self._listener.recvfrom(512)
-                    self._listener.sendto(answer(question), asker)
+                    self._listener.sendto(answer(question, self._names), asker)
                 except OSError:
                     continue
         finally:
@@ -83,8 +88,9 @@ class Resolver:
             os.close(self._bell)
 
 
-def answer(question: bytes) -> bytes:
-    """The answer to a question: 127.0.0.1 for `localhost` and all below it, "no such name" for the rest."""
+def answer(question: bytes, names: Iterable[tuple[bytes, ...]] = ()) -> bytes:
+    """The answer to a question: 127.0.0.1 for `localhost`, for `names` (as their labels) and for all below them,
+    "no such name" for the rest."""
     if len(question) < 12:
         return b""
     number, flags, questions = struct.unpack(">HHH", question[:6])
@@ -94,7 +100,7 @@ def answer(question: bytes) -> bytes:
         return struct.pack(">6H", number, told | FORMAT_ERROR, 0, 0, 0, 0)
     kind, family = struct.unpack(">HH", question[end : end + 4])
     asked = question[12 : end + 4]
-    if name[-1:] != [b"localhost"]:
+    if not any(name[-len(known) :] == list(known) for known in ((b"localhost",), *names)):
         return struct.pack(">6H", number, told | NAME_ERROR, 1, 0, 0, 0) + asked
     if (kind, family) != (TYPE_A, CLASS_IN):
         return struct.pack(">6H", number, told | NO_ERROR, 1, 0, 0, 0) + asked

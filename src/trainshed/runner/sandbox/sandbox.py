@@ -108,7 +108,7 @@ class Sandbox:
             logs += [open_log(process.log) for process in processes]
             self._spawn(theirs, logs)
             if self._stage is not None and self.spec.network != "open":
-                self._resolver = Resolver.start(self._init_pid)
+                self._resolver = Resolver.start(self._init_pid, [name for _, name in self.spec.hosts])
             plan = {
                 "grace": float(self.spec.limits.grace),
                 "forwards": [forward.port for forward in self._list_forwards()],

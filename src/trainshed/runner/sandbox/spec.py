@@ -62,6 +62,8 @@ class SandboxSpec:
     hostname: str = "trainshed"
     network: Literal["none", "platform", "open"] = "none"
     forwards: tuple[Forward, ...] = ()
+    # Names that the job can use beside those of its loopback: (address, name).
+    hosts: tuple[tuple[str, str], ...] = ()
     limits: Limits = field(default_factory=Limits)
     inside_uid: int = 1000
     inside_gid: int = 1000
