@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.model.attempt import Ending, NodeReport
-from trainshed.model.phase import TRANSITIONS, Phase
+from trainshed.model.phase import TRANSITIONS, Detail, Phase
 from trainshed.model.progress import FREE_STARTS, AttemptFacts, NodeFacts, decide_step
 
 JOB = AttemptFacts(Phase.RUNNING, 1, 0, 0, False)
@@ -111,3 +111,23 @@ def test_every_combination_has_a_step_that_the_phase_allows(
         assert all(node.state in ("ended", "absent") for node in facts)
     if step.kind == "restart":
         assert Phase.PENDING in TRANSITIONS[phase] and not job.stop_requested
+
+
+def test_a_job_that_only_sleeps_is_held_open_and_then_released() -> None:
+    job = replace(JOB, hold=100, now=1000.0)
+    sleeping = NodeFacts("alive", report(held_since=950.0))
+    step = decide_step(job, [sleeping, sleeping])
+    assert (step.kind, step.detail) == ("keep", Detail.HELD)
+    step = decide_step(replace(job, now=1050.0), [sleeping, sleeping])
+    assert (step.kind, step.detail) == ("release", Detail.HELD)
+    # It counts from when the last node began to sleep, and a node that works keeps all of them.
+    later = NodeFacts("alive", report(held_since=990.0))
+    assert decide_step(replace(job, now=1060.0), [sleeping, later]).kind == "keep"
+    working = NodeFacts("alive", report())
+    step = decide_step(replace(job, now=9000.0), [sleeping, working])
+    assert (step.kind, step.detail) == ("keep", Detail.TRAINING)
+
+
+def test_only_a_job_that_may_be_held_is_released() -> None:
+    sleeping = NodeFacts("alive", report(held_since=1.0))
+    assert decide_step(replace(JOB, now=1e9), [sleeping]).kind == "keep"

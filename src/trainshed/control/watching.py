@@ -33,21 +33,30 @@ def watch_job(control: Control, job: JobRow, attempt: AttemptRow, flavors: tuple
             job.starts_without_launch,
             job.stop_requested,
             job.stop_reason,
+            hold=_hold_of(job),
+            now=control.clock(),
         ),
         [NodeFacts(node.state, node.report) for node in seen],
     )
     if step.kind == "submit":
         submit_attempt(control, job, attempt, find_flavor(job.flavor, flavors))
         return False
-    if step.kind in ("cancel", "salvage"):
+    if step.kind in ("cancel", "salvage", "release"):
         _reach_out(engine, job, attempt, step)
     return _record(control, job, attempt, seen, step)
+
+
+def _hold_of(job: JobRow) -> int:
+    """How long the job is held open once it only sleeps."""
+    return int(job.spec.get("hold", 1800)) if job.spec.get("dialect") == "apulis" else 0
 
 
 def _reach_out(engine: Engine, job: JobRow, attempt: AttemptRow, step: Step) -> None:
     if step.kind == "salvage":
         engine.salvage(job.id, attempt.attempt)
-    if step.kind == "cancel" or job.nodes > 1:
+    if step.kind == "release":
+        engine.cancel(job.id, attempt.attempt, reason=step.reason, outcome="completed")
+    elif step.kind == "cancel" or job.nodes > 1:
         engine.cancel(job.id, attempt.attempt, reason=step.reason)
 
 
@@ -65,6 +74,9 @@ def _record(
         if changed is None:
             return False
         _tell_story(control, connection, changed, attempt, seen)
+        if step.detail is Detail.HELD and job.detail != Detail.HELD.value:
+            words = f"The training has ended; the job is held open for {_hold_of(job)} s: `trainshed hold` extends it."
+            control.tell(connection, changed, words)
         ending = to_json(step.ending) if step.ending else None
         if freed:
             change_attempt(

@@ -87,6 +87,8 @@ def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
         disk_reserve_bytes=settings.disk_reserve_mb << 20,
         input_cache=str(platform.home.input_cache.absolute()),
         host_folders=settings.host_folders,
+        kept_folders=str(platform.home.kept_folders(workspace_id).absolute()),
+        kept_quota_bytes=settings.kept_quota_gb << 30,
         ca_bundle=str(platform.home.tls_bundle.absolute()) if settings.serves_tls else "",
         host_name=job_host(settings) if settings.serves_tls else "",
     )

@@ -56,8 +56,13 @@ class Engine(Protocol):
         """What is known of each node of the attempt."""
         ...
 
-    def cancel(self, job_id: str, attempt: int, *, reason: str) -> None:
-        """Ask the attempt to stop: SIGTERM, grace, SIGKILL. Returns at once."""
+    def cancel(
+        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed"] = "stopped"
+    ) -> None:
+        """Ask the attempt to stop: SIGTERM, grace, SIGKILL. Returns at once.
+
+        With the outcome `completed`, its work is done and only its processes are left to end.
+        """
         ...
 
     def salvage(self, job_id: str, attempt: int) -> None:

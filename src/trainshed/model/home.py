@@ -130,6 +130,10 @@ class Home:
         """Trees of inputs that were staged, one folder per digest."""
         return self.path / "cache" / "inputs"
 
+    def kept_folders(self, workspace_id: str) -> Path:
+        """The homes of a workspace's users and its data folder, as jobs of the dialect `apulis` see them."""
+        return self.path / "kept" / workspace_id
+
     @property
     def run(self) -> Path:
         """Locks, sockets and process ids of the running platform."""

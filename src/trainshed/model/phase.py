@@ -61,6 +61,7 @@ class Detail(StrEnum):
     STAGING = "staging"
     INSTALLING = "installing"
     TRAINING = "training"
+    HELD = "training ended, held open"
     UPLOADING = "uploading"
     STOPPING = "stopping"
     LOST = "lost"

@@ -15,6 +15,7 @@ __all__ = ["AttemptFacts", "NodeFacts", "Step", "decide_step"]
 FREE_STARTS = 3
 # Only a runner that vanished is worth that: a full disk or a missing program is the same a moment later.
 _VANISHED = ("runner_lost", "ended_from_outside")
+_RELEASED = "The training has ended, and so has the time for which the job was held open."
 
 _STAGE_DETAILS = {
     "starting": Detail.STARTING,
@@ -43,6 +44,9 @@ class AttemptFacts:
     starts_without_launch: int
     stop_requested: bool
     stop_reason: str = ""
+    # How long the job is held open once only `sleep` is left on every node, and the time now.
+    hold: int = 0
+    now: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,13 @@ class Step:
     * submit: hand the attempt to the engine again; a crash came between the decision and the deed.
     * cancel: ask all nodes to stop, with `reason`.
     * salvage: bring home what lost nodes left; the others are asked to stop.
+    * release: the training has ended and the job was held open long enough: end what sleeps.
     * doubt: the engine cannot tell; the job is Abnormal until it can.
     * finish: the job is over, in `phase`, by `ending`.
     * restart: back to the queue for another attempt; `counted` if it uses up one of the job's restarts.
     """
 
-    kind: Literal["keep", "submit", "cancel", "salvage", "doubt", "finish", "restart"]
+    kind: Literal["keep", "submit", "cancel", "salvage", "release", "doubt", "finish", "restart"]
     detail: Detail = Detail.NONE
     reason: str = ""
     phase: Phase | None = None
@@ -87,6 +92,10 @@ def decide_step(job: AttemptFacts, nodes: Sequence[NodeFacts]) -> Step:
         return Step("cancel", _detail(reports), "Another node of this job has ended.")
     if "unknown" in states:
         return Step("doubt", Detail.LOST)
+    held = [node.report.held_since for node in nodes if node.state == "alive" and node.report is not None]
+    if job.hold and held and all(held) and len(held) == sum(node.state == "alive" for node in nodes):
+        is_over = job.now >= max(held) + job.hold
+        return Step("release" if is_over else "keep", Detail.HELD, _RELEASED if is_over else "")
     return Step("keep", _detail(reports))
 
 

@@ -61,6 +61,9 @@ class Settings:
     )
     quota_gb: int = _setting(0, "Gigabytes that a workspace may keep in the object store; 0 is no limit.")
     quota_objects: int = _setting(0, "Objects that a workspace may keep; 0 is no limit.")
+    kept_quota_gb: int = _setting(
+        0, "Gigabytes that the home and data folders of a workspace's jobs may hold; 0 is no limit."
+    )
     host_folders: tuple[str, ...] = _setting(
         (), "Folders of the machine that jobs may read as inputs (file:///folder/)."
     )

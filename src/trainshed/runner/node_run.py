@@ -21,7 +21,9 @@ from trainshed.runner.broker import Broker
 from trainshed.runner.disk_watch import DiskWatch
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
+from trainshed.runner.hold_watch import HoldWatch
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
+from trainshed.runner.kept_folders import KeptFoldersWatch
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
@@ -170,6 +172,10 @@ class NodeRun:
         fault = ""
         sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
         sampler.start()
+        hold = HoldWatch(sandbox.init_pid, is_wanted=limits.hold > 0)
+        kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
+        if self._launch.kept:
+            kept.start()
         poller = select.poll()
         poller.register(sandbox.fileno(), select.POLLIN)
         try:
@@ -183,11 +189,13 @@ class NodeRun:
                         fault = event.message
                 now = time.monotonic()
                 if cut_short is None:
-                    cut_short = self._asked_to_end(now, deadline)
+                    cut_short = self._asked_to_end(now, deadline) or kept.check()
                     if cut_short is not None:
                         self._log.say(f"{cut_short.message} SIGTERM now, SIGKILL in {limits.grace} s")
                         sandbox.stop(limits.grace)
                 sandbox.check_limits()
+                if hold.look(now):
+                    self._reporter.hold(hold.held_since)
                 if now >= next_metrics:
                     tail.read()
                     self._ship_logs()
@@ -197,8 +205,12 @@ class NodeRun:
                     next_system = now + _SYSTEM_EVERY
         finally:
             sampler.stop()
-        if cut_short is not None and any(rank_exit.exit_code for rank_exit in exits.values()):
-            return cut_short
+            kept.stop()
+        ends = list(exits.values())
+        if cut_short is not None and any(end.exit_code for end in ends):
+            # A rank that had failed by itself before tells more than the stop that its failure brought about.
+            if cut_short.outcome != "stopped" or all(end.ended_by_platform for end in ends if end.exit_code):
+                return cut_short
         out_of_memory = sandbox.out_of_memory()
         if fault and not out_of_memory:
             return Ending(
@@ -209,10 +221,11 @@ class NodeRun:
                 "Rerun the job; `trainshed doctor` checks this machine.",
             )
         return diagnose_ranks(
-            list(exits.values()),
+            ends,
             {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},
             out_of_memory=out_of_memory,
             memory_mb=limits.memory_mb,
+            node=self._launch.node_index,
         )
 
     def _asked_to_end(self, now: float, deadline: float | None) -> Ending | None:
@@ -263,7 +276,10 @@ class NodeRun:
     def _stopped(self) -> Ending:
         reason = "The job was stopped."
         try:
-            reason = json.loads(self._folder.stop.read_text("utf-8"))["reason"] or reason
+            asked = json.loads(self._folder.stop.read_text("utf-8"))
+            reason = asked["reason"] or reason
+            if asked.get("outcome") == "completed":
+                return Ending("completed", message=reason)
         except (OSError, ValueError, KeyError):
             pass
         return Ending("stopped", "stop", "stopped", reason)

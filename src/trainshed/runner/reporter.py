@@ -82,6 +82,10 @@ class Reporter:
         """Record what protects the host; written with the next stage."""
         self.report = replace(self.report, sandbox=sandbox, limits=limits)
 
+    def hold(self, held_since: float) -> None:
+        """Only `sleep` is left since then; 0 when something works again."""
+        self._write(replace(self.report, held_since=held_since))
+
     def rank_ended(self, rank_exit: RankExit) -> None:
         """A rank's process is over."""
         self._write(replace(self.report, ranks=(*self.report.ranks, rank_exit)))

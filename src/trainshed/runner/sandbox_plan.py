@@ -10,10 +10,12 @@ from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.environment.build import EnvironmentPaths
 from trainshed.runner.inventory import device_paths
+from trainshed.runner.kept_folders import mount_kept_folders
 from trainshed.runner.sandbox import Forward, Mount, OverlayMount, SandboxSpec
 from trainshed.runner.shims import SHIMS_PATH, shims_folder
 from trainshed.runner.site import Site
 from trainshed.runner.staging import StagedFolders
+from trainshed.runner.system_layer import lay_over_system
 
 __all__ = ["CA_BUNDLE_PATH", "plan_sandbox", "trust_variables"]
 
@@ -55,6 +57,12 @@ def plan_sandbox(
         else:
             overlays.append(_lay_over(tree.folder, folder.path / "input-layers" / str(number), target, site))
     mounts += [Mount(folders.output(item.name), item.path, writable=True) for item in launch.outputs]
+    mounts += _own_folders(launch, folders)
+    mounts += mount_kept_folders(launch, site)
+    if launch.has_system_layer:
+        more_mounts, more_overlays = lay_over_system(folder.path / "system-layer", site.uid)
+        mounts += more_mounts
+        overlays += more_overlays
     return SandboxSpec(
         run_root=folder.root,
         mounts=tuple(mounts),
@@ -65,6 +73,12 @@ def plan_sandbox(
         hosts=_platform_hosts(launch, site),
         forwards=tuple(Forward(item.port, item.host, item.port) for item in site.ports),
         limits=launch.limits,
+        inside_uid=launch.uid,
+        inside_gid=launch.uid,
+        user_name=launch.user,
+        shared_targets=tuple(item.path for item in launch.kept),
+        has_writable_etc=launch.has_system_layer,
+        home=launch.home,
         outside_uid=site.uid,
         devices=() if launch.rehearsal else tuple(device_paths(launch.device_kind, launch.devices)),
         interpreter_prefix=environment.interpreter_prefix or Path(sys.base_prefix),
@@ -84,6 +98,25 @@ def _platform_hosts(launch: NodeLaunch, site: Site) -> tuple[tuple[str, str], ..
     if not site.host_name or not site.ports or site.host_name == "127.0.0.1":
         return ()
     return ((site.ports[0].host if launch.network == "open" else "127.0.0.1", site.host_name),)
+
+
+def _own_folders(launch: NodeLaunch, folders: StagedFolders) -> list[Mount]:
+    """The empty folders of this node, and the one that shows links to the entries of the code folder."""
+    mounts = []
+    for number, target in enumerate(launch.folders):
+        source = folders.root / "folders" / str(number)
+        source.mkdir(parents=True, exist_ok=True)
+        mounts.append(Mount(source, target, writable=True))
+    if launch.code_links:
+        links = folders.root / "code-links"
+        links.mkdir(exist_ok=True)
+        tree = folders.trees.get(folders.code)
+        own_name = launch.code_path.rsplit("/", 1)[-1]
+        for entry in os.listdir(tree.folder if tree is not None else folders.code):
+            if entry != own_name and not os.path.lexists(links / entry):
+                os.symlink(f"{launch.code_path}/{entry}", links / entry)
+        mounts.append(Mount(links, launch.code_links, writable=True))
+    return mounts
 
 
 def _lay_over(lower: Path, layer: Path, target: str, site: Site) -> OverlayMount:

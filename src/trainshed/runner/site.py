@@ -40,6 +40,9 @@ class Site:
     input_cache: str = ""
     # Folders of this machine that jobs may read.
     host_folders: tuple[str, ...] = ()
+    # Where the homes and the data of the workspace lie, and how much they may hold; 0 is no limit.
+    kept_folders: str = ""
+    kept_quota_bytes: int = 0
     # Where the platform speaks TLS: a file with the CAs that jobs trust, and the platform's name inside a job.
     ca_bundle: str = ""
     host_name: str = ""

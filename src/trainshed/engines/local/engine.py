@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from trainshed.durable import remove_tree, write_durably
 from trainshed.engines.engine import AttemptLaunch, NodeObservation
@@ -60,11 +60,13 @@ class LocalEngine:
         """What the lock and the status file of each node say."""
         return [self._observe(index, self._home.run_folder(job_id, attempt, index)) for index in range(nodes)]
 
-    def cancel(self, job_id: str, attempt: int, *, reason: str) -> None:
+    def cancel(
+        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed"] = "stopped"
+    ) -> None:
         """Leave a request to stop in every node's folder; its runner looks for it all the time."""
         for folder in self._folders(job_id, attempt):
             if not folder.stop.exists():
-                write_durably(folder.stop, {"reason": reason})
+                write_durably(folder.stop, {"reason": reason, "outcome": outcome})
 
     def salvage(self, job_id: str, attempt: int) -> None:
         """Start a runner that only brings home what a dead one, or one on a full disk, left behind."""

@@ -240,6 +240,11 @@ class Sandbox:
 
     # -- while the job runs
 
+    @property
+    def init_pid(self) -> int:
+        """The sandbox's first process, as the host numbers it."""
+        return self._init_pid
+
     def fileno(self) -> int:
         """A descriptor that is readable when `poll` may have news."""
         return self._control.fileno() if self._control is not None else -1

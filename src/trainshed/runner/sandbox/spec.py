@@ -74,6 +74,10 @@ class SandboxSpec:
     outside_gid: int | None = None
     devices: tuple[Path, ...] = ()
     interpreter_prefix: Path | None = None
+    # Mounts that other jobs see too: files made for this job are shown over them, not written into them.
+    shared_targets: tuple[str, ...] = ()
+    # Whether the job may change its own /etc.
+    has_writable_etc: bool = False
     allow_unsandboxed: bool = False
 
 

@@ -124,7 +124,7 @@ class Stage:
         """Small files of /etc are copied into one folder: a mount for each would take most of the start."""
         self._etc = str(self._new_leaf(is_folder=True))
         os.chmod(self._etc, 0o755)
-        self.bindings.append(Binding(self._etc, "/etc", writable=False))
+        self.bindings.append(Binding(self._etc, "/etc", writable=self.spec.has_writable_etc))
         for name in names:
             copy = Path(self._etc) / name.removeprefix("/etc/")
             try:
@@ -142,6 +142,12 @@ class Stage:
                 continue
         for file in files:
             (Path(self._etc) / file.path.removeprefix("/etc/")).write_text(file.content)
+        if self.spec.has_writable_etc and self._owner:
+            descriptor = os.open(self._etc, FOLDER)
+            try:
+                give_tree(descriptor, *self._owner)
+            finally:
+                os.close(descriptor)
 
     def _bind(self, item: Mount) -> Path:
         descriptor = self._open(item.source, create=item.writable)
@@ -247,7 +253,7 @@ class Stage:
         check_target(file.path)
         content = file.content.encode()
         cover = self._find_cover(file.path)
-        if cover is not None and cover.writable:
+        if cover is not None and cover.writable and cover.target not in self.spec.shared_targets:
             *folders, name = file.path[len(cover.target.rstrip("/")) + 1 :].split("/")
             try:
                 parent = self._open_in(cover, tuple(folders))
