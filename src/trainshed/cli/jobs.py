@@ -130,6 +130,10 @@ def explain(job: str, as_json: bool) -> None:
     click.echo(found.summary)
     for fact in found.facts:
         click.echo(f"  - {fact}")
+    if found.last_lines:
+        click.echo(f"The end of the log of {found.stream}:")
+        for line in found.last_lines:
+            click.echo(f"  | {line}")
     if found.hint:
         click.echo(f"Next:  {found.hint}")
 
@@ -151,6 +155,26 @@ def stop(job: str, reason: str, wait: bool, as_json: bool) -> None:
         ended = Phase(found.phase).is_terminal
         asked = "" if ended else " and was asked to stop"
         click.echo(f"Job {found.name} is {style_phase(found.phase)}{asked}.")
+
+
+@click.command()
+@click.argument("job")
+@click.argument("duration")
+@json_option
+def hold(job: str, duration: str, as_json: bool) -> None:
+    """Hold a JOB open for a DURATION (30m, 2h) from now, or from when its training ends; 0 lets it go at once."""
+    from trainshed.model.job_spec import parse_duration
+
+    try:
+        seconds = parse_duration(duration)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault), param_hint="DURATION") from None
+    with open_client() as client:
+        found = client.hold(job, seconds)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Job {found.name} is held open for {seconds} s.")
 
 
 @click.command()

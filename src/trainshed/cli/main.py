@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "metrics": ("trainshed.cli.metrics:metrics", "Show a job's metrics, with a small curve for each."),
         "explain": ("trainshed.cli.jobs:explain", "Say why a job waits or failed, and the next step."),
         "stop": ("trainshed.cli.jobs:stop", "Stop a job."),
+        "hold": ("trainshed.cli.jobs:hold", "Hold a job open after its training has ended."),
         "rerun": ("trainshed.cli.jobs:rerun", "Run a job again, with the same code and settings."),
         "delete": ("trainshed.cli.jobs:delete", "Delete a job that has ended, with its logs."),
     },

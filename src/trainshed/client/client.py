@@ -231,6 +231,10 @@ class Client(Directory):
         """Ask a job to stop; it ends a moment later."""
         return read_result(Job, self._transport.call("POST", _job_path(job, "stop"), {"reason": reason}))
 
+    def hold(self, job: str, seconds: int) -> Job:
+        """Hold a job open for so long from now, or from when its training ends (dialect apulis)."""
+        return read_result(Job, self._transport.call("POST", _job_path(job, "hold"), {"seconds": seconds}))
+
     def rerun(self, job: str, name: str = "") -> Job:
         """Submit a job again with the same code, inputs and settings."""
         return read_result(Job, self._transport.call("POST", _job_path(job, "rerun"), {"name": name}))

@@ -19,7 +19,7 @@ from trainshed.api.native.streaming import OpenAnswer, TokenCheck
 from trainshed.model.errors import TrainshedError, Unavailable
 from trainshed.model.job_spec import parse_job_spec
 from trainshed.model.phase import Phase
-from trainshed.services import jobs
+from trainshed.services import holding, jobs
 from trainshed.services.identity import Caller
 from trainshed.services.jobs import AttemptView, EventView, Explanation, JobView
 from trainshed.services.platform import Platform
@@ -42,6 +42,12 @@ class StopRequest(RequestModel):
     """Why a job is stopped."""
 
     reason: str = Field(default="", max_length=1000)
+
+
+class HoldRequest(RequestModel):
+    """How long a job is held open."""
+
+    seconds: int = Field(description="Seconds from now, or from when its training ends.")
 
 
 class RerunRequest(RequestModel):
@@ -127,6 +133,12 @@ def delete_job(platform: PlatformOf, caller: CallerOf, job: str) -> Response:
 def stop_job(platform: PlatformOf, caller: CallerOf, job: str, body: StopRequest | None = None) -> JobView:
     """Ask the job to stop: SIGTERM, then SIGKILL after its grace period. Asking twice changes nothing."""
     return jobs.stop_job(platform, caller, job, reason=body.reason if body else "")
+
+
+@router.post("/jobs/{job}/hold", summary="Hold a job open")
+def hold_job(platform: PlatformOf, caller: CallerOf, job: str, body: HoldRequest) -> JobView:
+    """Keep a job whose training has ended open for so long; then it completes and gives its devices back."""
+    return holding.hold_job(platform, caller, job, body.seconds)
 
 
 @router.post("/jobs/{job}/rerun", status_code=201, summary="Run a job again")
