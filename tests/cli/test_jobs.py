@@ -94,7 +94,9 @@ def test_follow_a_job_to_its_bad_end(run: Run, code: Path) -> None:
     assert result.exit_code == 1
     assert "ValueError: this batch is odd" in result.stdout
     assert "bad: Failed" in result.stderr
-    assert "ValueError: this batch is odd" in run("explain", "bad").stdout
+    told = run("explain", "bad").stdout
+    assert "Its log says: ValueError: this batch is odd" in told
+    assert "The end of the log of rank-0:\n" in told and "  | ValueError: this batch is odd" in told
     listed = json.loads(run("jobs", "--phase", "failed", "--json").stdout)
     assert [job["name"] for job in listed] == ["bad"]
 

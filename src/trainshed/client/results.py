@@ -108,6 +108,9 @@ class Explanation:
     facts: tuple[str, ...] = ()
     hint: str = ""
     answer: dict[str, Any] = field(default_factory=dict)
+    # The end of the log that tells why a job failed, and which log that is.
+    last_lines: tuple[str, ...] = ()
+    stream: str = ""
 
 
 @dataclass(frozen=True)

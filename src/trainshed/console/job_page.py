@@ -17,6 +17,7 @@ from trainshed.console.visitor import Visitor, visitor_of
 from trainshed.model.phase import Phase
 from trainshed.services import jobs, logs
 from trainshed.services.access import may
+from trainshed.services.failure_facts import telling_stream
 from trainshed.services.jobs import JobView
 
 __all__ = ["JobPages"]
@@ -167,14 +168,9 @@ class _Owned:
 
 
 def _telling_stream(job: JobView) -> str:
-    """The log to open first: of the rank that failed, of the platform if it was no rank; empty: any with lines."""
-    ending = job.ending or {}
-    rank = ending.get("rank", -1)
-    if isinstance(rank, int) and rank >= 0:
-        return f"rank-{rank}"
-    if ending.get("outcome") == "failed":
-        return "platform"
-    return "rank-0" if job.detail in ("training", "uploading") else ""
+    """The log to open first: of what failed; empty: any with lines."""
+    stream = telling_stream(job.ending or {})
+    return stream or ("rank-0" if job.detail in ("training", "uploading") else "")
 
 
 def _as_yaml(spec: dict[str, Any]) -> str:

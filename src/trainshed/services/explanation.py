@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from trainshed.control.queue_view import QueueView, load_queue
-from trainshed.db.attempts import attempts_of
+from trainshed.db.attempts import AttemptRow, attempts_of
 from trainshed.db.engine import read
 from trainshed.db.events import latest_event
 from trainshed.db.jobs import JobRow, find_job
@@ -17,6 +17,7 @@ from trainshed.model.launch_plan import to_json
 from trainshed.model.phase import Phase
 from trainshed.model.queue import Wait, plan_queue
 from trainshed.services.access import require
+from trainshed.services.failure_facts import failure_facts, last_lines, telling_stream
 from trainshed.services.identity import Caller
 from trainshed.services.job_view import TextMask
 from trainshed.services.platform import Platform
@@ -24,13 +25,6 @@ from trainshed.services.platform import Platform
 __all__ = ["Explanation", "explain_job", "explain_wait"]
 
 _STRANGER = "a job of another workspace"
-_CAUSES = {
-    "user": "the job's own code",
-    "limit": "a limit that the job set",
-    "stop": "a stop that was asked for",
-    "platform": "the platform, not the job",
-    "node": "the machine, not the job",
-}
 
 
 @dataclass(frozen=True)
@@ -43,6 +37,9 @@ class Explanation:
     facts: list[str] = field(default_factory=list)
     hint: str = ""
     answer: dict[str, Any] = field(default_factory=dict)
+    # The end of the log that tells why a job failed, and which log that is.
+    last_lines: list[str] = field(default_factory=list)
+    stream: str = ""
 
 
 def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
@@ -58,7 +55,11 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
     if job.phase is Phase.PENDING:
         return _waiting(job, wait, platform.clock())
     if job.phase.is_terminal:
-        return _ended(job, mask, len(attempts))
+        told = _ended(job, mask, attempts)
+        if job.phase is not Phase.FAILED:
+            return told
+        lines = last_lines(platform, caller, job.id, told.answer)
+        return replace(told, last_lines=lines, stream=telling_stream(told.answer))
     facts = []
     if attempts:
         places = sorted({str(place.get("node", "")) for place in attempts[-1].placements})
@@ -123,20 +124,14 @@ def _waiting(job: JobRow, wait: Wait | None, now: float) -> Explanation:
     )
 
 
-def _ended(job: JobRow, mask: TextMask, attempts: int) -> Explanation:
+def _ended(job: JobRow, mask: TextMask, attempts: list[AttemptRow]) -> Explanation:
     ending: dict[str, Any] = mask.data(job.ending or {})
     message = ending.get("message", "")
     summary = f"'{job.name}' is {job.phase}" + (f": {message}" if message else ".")
-    facts = []
-    cause = _CAUSES.get(str(ending.get("cause", "")))
-    if cause and job.phase is Phase.FAILED:
-        facts.append(f"Cause: {cause}.")
-    if ending.get("rank", -1) >= 0:
-        facts.append(f"First to fail: rank {ending['rank']}.")
-    if ending.get("line"):
-        facts.append(f"Its log says: {ending['line']}")
-    if attempts > 1:
-        facts.append(f"It was started {attempts} times.")
+    failed = job.phase is Phase.FAILED
+    facts = failure_facts(ending, attempts[-1] if attempts else None) if failed else []
+    if len(attempts) > 1:
+        facts.append(f"It was started {len(attempts)} times.")
     if job.started_at is not None and job.ended_at is not None:
         facts.append(f"It ran for {_duration(job.ended_at - job.started_at)}.")
     return Explanation(summary, job.phase.value, job.detail, facts, str(ending.get("hint", "")), ending)

@@ -67,3 +67,9 @@ def test_a_hostile_log_is_read_in_short_time() -> None:
         assert read_log_end(tail).reason == "unknown"
     nested = "".join(f"ValueError: {'(' * 100} nan {index}\n" for index in range(500))
     assert read_log_end(nested).reason == "not_a_number"
+
+
+def test_every_reason_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "failures.md").read_text("utf-8")
+    words = set(re.findall(r"\w+", page))
+    assert {failure.reason for failure in KNOWN_FAILURES} - words == set()
