@@ -86,6 +86,11 @@ def test_ascend_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     table = "| 0     910B3               | OK            | 90.1 |\n| 0                         | 0000:C1:00.0  | 0    |"
     add_program(tmp_path / "bin", "npu-smi", table, monkeypatch)
     assert find_ascend_devices(tmp_path) == (Device("ascend", 0, "910B3"), Device("ascend", 7))
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/hccn.conf").write_text(
+        "address_0=192.1.27.6\nnetmask_0=255.255.255.0\naddress_7=192.4.27.7\n"
+    )
+    assert [device.address for device in find_ascend_devices(tmp_path)] == ["192.1.27.6", "192.4.27.7"]
     names = [path.name for path in device_paths("ascend", (7, 7, 9), tmp_path)]
     assert names == ["davinci7", "davinci_manager", "devmm_svm", "hisi_hdc"]
     assert device_paths("cpu", [0], tmp_path) == []

@@ -37,6 +37,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "What there is": {
         "flavors": ("trainshed.cli.catalog:flavors", "List what a node of a job can get."),
         "engines": ("trainshed.cli.catalog:engines", "List the preset environments."),
+        "ranktable": ("trainshed.cli.ranktable:ranktable", "Print, check and merge Ascend rank tables."),
         "nodes": ("trainshed.cli.catalog:nodes", "List the machines that run jobs."),
     },
     "Access": {

@@ -16,7 +16,7 @@ from trainshed.dialects.planned_job import PlannedJob
 from trainshed.dialects.world import OWN_PORTS, PORT_BLOCK
 from trainshed.engines.engine import AttemptLaunch
 from trainshed.model.attempt import Ending
-from trainshed.model.flavor import Flavor, find_flavor
+from trainshed.model.flavor import Flavor, Node, find_flavor
 from trainshed.model.launch_plan import Environment, NodeLaunch, from_json, to_json
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.queue import Placement, plan_queue
@@ -36,7 +36,9 @@ def admit(control: Control, queue: QueueView) -> int:
     taken_ports = {placement.ports for held in queue.held for placement in held.placements}
     for admission in plan.admissions:
         job = queue.jobs[admission.job_id]
-        placements = admission.placements
+        placements = _with_device_addresses(
+            admission.placements, find_flavor(job.flavor, queue.flavors).kind, queue.nodes
+        )
         if job.spec.get("network") == "open":
             placements = _with_ports(placements, taken_ports)
         now = control.clock()
@@ -108,6 +110,29 @@ def launch_of(
             workspace=workspace.name if workspace else "default",
         ),
         placements,
+    )
+
+
+def _with_device_addresses(
+    placements: tuple[Placement, ...], kind: str, nodes: tuple[Node, ...]
+) -> tuple[Placement, ...]:
+    """Placements with the addresses that their machines' devices have; all of them or none, so that a rank table
+    never mixes real ones with invented ones."""
+    known = {
+        (node.name, device.index): device.address
+        for node in nodes
+        for device in node.devices
+        if device.kind == kind
+    }
+    found = [
+        tuple(known.get((placement.node, device), "") for device in placement.devices)
+        for placement in placements
+    ]
+    if not all(address for addresses in found for address in addresses):
+        return placements
+    return tuple(
+        replace(placement, device_addresses=addresses)
+        for placement, addresses in zip(placements, found, strict=True)
     )
 
 

@@ -12,6 +12,7 @@ from trainshed.model.errors import TrainshedError
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import parse_obs_url
 from trainshed.model.phase import Detail, Phase
+from trainshed.model.rank_lint import lint_ranks
 from trainshed.runner.environment.resolution import choose_requirements
 from trainshed.runner.reporter import ring_doorbell
 from trainshed.store.tenancy import require_own_bucket
@@ -20,6 +21,8 @@ __all__ = ["Creation", "create_job"]
 
 SNAPSHOT_BUCKET = ".jobs"
 _LARGEST_REQUIREMENTS = 1 << 20
+# So many files of a code folder are looked at, and scripts up to this size.
+_MOST_FILES, _LARGEST_SCRIPT = 1000, 256 << 10
 
 
 class Creation:
@@ -61,6 +64,7 @@ def create_job(control: Control, job: JobRow) -> None:
         environment = job.environment
         if environment is None:
             environment = to_json(_resolve(control, job, bucket, prefix))
+        warnings = _lint(control, job, bucket, prefix)
     except TrainshedError as fault:
         if fault.status >= 500 and fault.code != "host_unfit":
             # The store or the database is busy: the job stays in Creating and is tried again.
@@ -80,6 +84,8 @@ def create_job(control: Control, job: JobRow) -> None:
         )
         if changed is not None:
             control.tell(connection, changed, "The code is snapshotted; the job waits for its turn.")
+            for warning in warnings:
+                control.tell(connection, changed, warning, "warning")
 
 
 def _snapshot(control: Control, job: JobRow) -> tuple[str, str]:
@@ -107,6 +113,19 @@ def _resolve(control: Control, job: JobRow, bucket: str, prefix: str) -> Environ
             with control.store.open(bucket, folder + name) as file:
                 requirements = file.read(_LARGEST_REQUIREMENTS).decode("utf-8", "replace")
     return control.resolve(job.spec.get("engine", "python"), requirements, job)
+
+
+def _lint(control: Control, job: JobRow, bucket: str, prefix: str) -> list[str]:
+    """What looks wrong in the job's launch scripts; nothing of it keeps the job from running."""
+    if job.nodes < 2 or not prefix:
+        return []
+    warnings = []
+    for info in control.store.list(bucket, prefix, limit=_MOST_FILES).objects:
+        if info.key.endswith(".sh") and info.size <= _LARGEST_SCRIPT:
+            with control.store.open(bucket, info.key) as file:
+                text = file.read(_LARGEST_SCRIPT).decode("utf-8", "replace")
+            warnings += lint_ranks(text, info.key.removeprefix(prefix), job.nodes)
+    return warnings
 
 
 def _finish(control: Control, job: JobRow, phase: Phase, ending: Ending) -> None:

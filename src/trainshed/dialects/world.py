@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainshed.model.queue import Placement
-from trainshed.model.rank_table import RankDevice, Server
+from trainshed.model.rank_table import RankDevice, Server, invent_device_address
 
 __all__ = ["OWN_PORTS", "PORT_BLOCK", "Ports", "World", "WorldNode", "build_world", "servers_of"]
 
@@ -114,9 +114,3 @@ def loopback_address(index: int) -> str:
     """The address of a node on the loopback network: 127.0.0.1 is everybody's own, so they begin at 127.0.0.2."""
     number = index + 2
     return f"127.0.{number // 256}.{number % 256}"
-
-
-def invent_device_address(node: int, slot: int) -> str:
-    """An address for a device that has none, always the same for the same place: four planes, as on Ascend servers."""
-    host = node * 4 + slot // 4
-    return f"192.{168 + host // 254}.{10 * (slot % 4 + 1)}.{host % 254 + 1}"

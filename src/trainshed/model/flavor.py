@@ -64,6 +64,8 @@ class Device:
     model: str = ""
     memory_mb: int = 0
     pretend: bool = False
+    # Its address on the network that devices have among themselves, where it has one.
+    address: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RankDevice", "Server", "render_a", "render_b", "render_c"]
+__all__ = ["RankDevice", "Server", "invent_device_address", "render_a", "render_b", "render_c"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,12 @@ def render_c(servers: tuple[Server, ...]) -> str:
     return _dump(
         {"version": "1.0", "server_count": str(len(servers)), "server_list": listed, "status": "completed"}
     )
+
+
+def invent_device_address(node: int, slot: int) -> str:
+    """An address for a device that has none, always the same for the same place: four planes, as on Ascend servers."""
+    host = node * 4 + slot // 4
+    return f"192.{168 + host // 254}.{10 * (slot % 4 + 1)}.{host % 254 + 1}"
 
 
 def _dump(table: dict[str, Any]) -> str:

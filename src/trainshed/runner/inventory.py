@@ -115,7 +115,22 @@ def find_ascend_devices(root: Path = Path("/")) -> tuple[Device, ...]:
             r"^\|\s*(\d+)(?:\s+\d+)?\s+([A-Za-z0-9][\w-]*)\s*\|", _ask("npu-smi", "info"), re.MULTILINE
         )
     )
-    return tuple(Device("ascend", index, models.get(str(index), "")) for index in indices)
+    written = dict(re.findall(r"^\s*address_(\d+)\s*=\s*(\S+)", _read(root / "etc/hccn.conf"), re.MULTILINE))
+    return tuple(
+        Device(
+            "ascend",
+            index,
+            models.get(str(index), ""),
+            address=written.get(str(index)) or _ask_address(index),
+        )
+        for index in indices
+    )
+
+
+def _ask_address(index: int) -> str:
+    """The address that a device has on the parameter plane, as the vendor's tool tells it."""
+    found = re.search(r"ipaddr\s*:\s*(\S+)", _ask("hccn_tool", "-i", str(index), "-ip", "-g"))
+    return found[1] if found else ""
 
 
 def device_paths(kind: DeviceKind, indices: Iterable[int], root: Path = Path("/")) -> list[Path]:
