@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from trainshed.api.obs import native, protocol
+from trainshed.api.obs.desk import Desk
 from trainshed.api.obs.exchange import Exchange, Receive, Scope, Send, TransferBroken
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.services.certificates import list_bucket_domains
@@ -24,13 +25,14 @@ _log = logging.getLogger("trainshed.store")
 def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application of the store process."""
     executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+    desk = Desk(_THREADS)
     domains = list_bucket_domains(platform.settings)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await _live(receive, send)
         if scope["type"] == "http":
-            exchange = Exchange(scope, receive, send, executor)
+            exchange = Exchange(scope, receive, send, executor, desk)
             # No bucket has the name `_`; one may be called `healthz`, but whoever means it signs.
             if exchange.parts[:1] == ["_"] or _is_health(exchange):
                 await _serve_own(platform, exchange)
@@ -44,7 +46,7 @@ def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable
 async def _serve_own(platform: Platform, exchange: Exchange) -> None:
     try:
         if exchange.parts == ["healthz"]:
-            await exchange.in_thread(platform.store.buckets, "")
+            await exchange.at_desk(platform.store.buckets, "")
             await exchange.answer_json({"status": "ok"})
         elif exchange.parts[:2] == ["_", "v1"]:
             await native.serve(platform, exchange)

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+from trainshed.api.obs.desk import Desk, Later
 from trainshed.model.errors import InvalidInput, NotAuthenticated, TrainshedError, Unavailable
 
 __all__ = ["Exchange", "Receive", "Scope", "Send", "TransferBroken", "UnsatisfiableRange", "parse_range"]
@@ -40,10 +41,11 @@ class UnsatisfiableRange(InvalidInput):
 class Exchange:
     """A request, and the way to answer it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, executor: Executor) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, executor: Executor, desk: Desk) -> None:
         self._receive = receive
         self._send = send
         self._executor = executor
+        self._desk = desk
         self.method: str = scope["method"]
         self.scheme: str = scope.get("scheme", "http")
         path = scope.get("raw_path") or scope["path"].encode()
@@ -113,8 +115,12 @@ class Exchange:
             yield b"".join(held)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run what may wait for the disk or the database."""
+        """Run what takes its time or waits for the disk, such as moving a large piece."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+    async def at_desk(self, work: Callable[..., T | Later[T]], *arguments: Any) -> T:
+        """Run what asks the database or moves a small object."""
+        return await self._desk.run(work, *arguments)
 
     # --- the answer ---
 

@@ -59,7 +59,7 @@ class _Visit:
 
     async def do(self, work: Callable[[Caller], T]) -> T:
         """Run work that needs the caller, in one thread and one go."""
-        return await self.exchange.in_thread(lambda: work(authenticate_token(self.platform, self._token)))
+        return await self.exchange.at_desk(lambda: work(authenticate_token(self.platform, self._token)))
 
 
 async def serve(platform: Platform, exchange: Exchange) -> None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 from trainshed.api.obs.authorization import Proof, Scheme, check_claim, read_claim
+from trainshed.api.obs.desk import Later
 from trainshed.api.obs.errors import S3Error, translate_error
 from trainshed.api.obs.exchange import Exchange
 from trainshed.api.obs.signatures.claim import Claim, SignedRequest, split_query
@@ -111,14 +112,14 @@ class Visit:
 
     # --- who asks ---
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def do(self, work: Callable[[], T | Later[T]]) -> T:
         """Run work in a thread, after the signature was found to be right."""
 
-        def checked() -> T:
+        def checked() -> T | Later[T]:
             self._identify()
             return work()
 
-        return await self.exchange.in_thread(checked)
+        return await self.exchange.at_desk(checked)
 
     def _identify(self) -> None:
         if self._is_known:
