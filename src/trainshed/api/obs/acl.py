@@ -86,6 +86,16 @@ async def _read_acl(visit: Visit) -> str:
         return named
     if not body.strip():
         raise S3Error("MissingSecurityHeader", "Your request was missing a required header: x-amz-acl.")
+    try:
+        return _name(_read_rights(body))
+    except S3Error as error:
+        if error.code != "MalformedXML":
+            raise
+        # For this document there is a code of its own.
+        raise S3Error("MalformedACLError", error.message) from None
+
+
+def _read_rights(body: bytes) -> set[tuple[str, str]]:
     grants = child(parse_xml(body, "AccessControlPolicy"), "AccessControlList")
     if grants is None:
         raise malformed_xml()
@@ -96,7 +106,7 @@ async def _read_acl(visit: Visit) -> str:
             raise malformed_xml()
         who = text_of(grantee, "URI", "") or text_of(grantee, "Canned", "") or text_of(grantee, "ID", "")
         rights.add((who, text_of(grant, "Permission")))
-    return _name(rights)
+    return rights
 
 
 def _name(rights: set[tuple[str, str]]) -> str:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from xml.etree.ElementTree import Element
+
 from trainshed.api.obs.body import receive_document
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.visit import Visit
-from trainshed.api.obs.xml_codec import malformed_xml, parse_xml
+from trainshed.api.obs.xml_codec import child, children, malformed_xml, parse_xml, text_of
 from trainshed.model.errors import InvalidInput
 from trainshed.store.lifecycle import parse_lifecycle
 
 __all__ = ["delete_lifecycle", "get_lifecycle", "put_lifecycle"]
+
+_LONGEST_NAME = 255
+# What the rules' own reader calls its errors.
+_CODES = {"invalid_argument": "InvalidArgument", "not_implemented": "NotImplemented"}
+_ACTIONS = (
+    "Expiration",
+    "NoncurrentVersionExpiration",
+    "AbortIncompleteMultipartUpload",
+    "Transition",
+    "NoncurrentVersionTransition",
+)
 
 
 async def get_lifecycle(visit: Visit) -> None:
@@ -29,14 +42,14 @@ async def put_lifecycle(visit: Visit) -> None:
     """Set rules, if all of them can be followed."""
     await visit.do(visit.owned)
     body = await receive_document(visit)
-    parse_xml(body, "LifecycleConfiguration")
+    _check_rules(parse_xml(body, "LifecycleConfiguration"))
     try:
         text = body.decode()
         parse_lifecycle(text)
     except UnicodeDecodeError:
         raise malformed_xml() from None
     except InvalidInput as error:
-        raise S3Error("MalformedXML", str(error)) from None
+        raise S3Error(_CODES.get(error.code, "MalformedXML"), str(error)) from None
     await visit.do(lambda: visit.store.set_bucket_document(visit.bucket, "lifecycle", text))
     await visit.answer(200)
 
@@ -46,3 +59,16 @@ async def delete_lifecycle(visit: Visit) -> None:
     await visit.do(visit.owned)
     await visit.do(lambda: visit.store.set_bucket_document(visit.bucket, "lifecycle", ""))
     await visit.answer(204)
+
+
+def _check_rules(root: Element) -> None:
+    """Refuse rules whose names are no names, and rules that do nothing."""
+    rules = children(root, "Rule")
+    names = [name for name in (text_of(rule, "ID", "") for rule in rules) if name]
+    if any(len(name) > _LONGEST_NAME for name in names):
+        raise S3Error("InvalidArgument", f"ID length should not exceed allowed limit of {_LONGEST_NAME}")
+    if len(set(names)) != len(names):
+        raise S3Error("InvalidArgument", "Rule ID must be unique. Found same ID for more than one rule")
+    for rule in rules:
+        if not any(child(rule, action) is not None for action in _ACTIONS):
+            raise S3Error("InvalidRequest", "At least one action needs to be specified in a rule.")

@@ -14,7 +14,15 @@ from trainshed.api.obs.tagging import read_tag_header
 from trainshed.api.obs.visit import Visit
 from trainshed.store.object_store import ObjectInfo
 
-__all__ = ["About", "object_headers", "override_headers", "read_about", "read_permissions", "version_header"]
+__all__ = [
+    "About",
+    "object_headers",
+    "override_headers",
+    "read_about",
+    "read_permissions",
+    "read_storage_class",
+    "version_header",
+]
 
 DEFAULT_TYPE = "binary/octet-stream"
 _KEPT = ("cache-control", "content-disposition", "content-encoding", "content-language", "expires")
@@ -66,6 +74,14 @@ def read_permissions(visit: Visit, *, is_replacing: bool = True) -> dict[str, st
     return attributes
 
 
+def read_storage_class(visit: Visit) -> dict[str, str]:
+    """The storage class that a request names, as an attribute; a class that is unknown is refused."""
+    name = visit.option("storage-class")
+    if name and name not in _STORAGE_CLASSES:
+        raise S3Error("InvalidStorageClass", "The storage class you specified is not valid")
+    return {"storage-class": name} if name else {}
+
+
 def read_about(visit: Visit) -> About:
     """What the headers of a request say of the object that they bring."""
     headers = visit.headers
@@ -88,8 +104,7 @@ def read_about(visit: Visit) -> About:
     for name in _OPTIONS:
         if visit.option(name):
             attributes[name] = _from_wire(visit.option(name))[:1024]
-    if attributes.get("storage-class", "STANDARD") not in _STORAGE_CLASSES:
-        raise S3Error("InvalidArgument", "The storage class you specified is not valid.")
+    read_storage_class(visit)
     attributes.update(read_permissions(visit))
     return About(_from_wire(headers.get("content-type", ""))[:255] or DEFAULT_TYPE, metadata, attributes)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from trainshed.api.obs.conditions import check_read
@@ -11,7 +12,9 @@ from trainshed.api.obs.exchange import UnsatisfiableRange, parse_range
 from trainshed.api.obs.object_headers import object_headers, override_headers
 from trainshed.api.obs.signatures.claim import read_http_date
 from trainshed.api.obs.visit import Visit
-from trainshed.store.object_store import ObjectInfo
+from trainshed.model.errors import NotFound
+from trainshed.model.names import check_key
+from trainshed.store.object_store import Bucket, ObjectInfo
 
 __all__ = ["get_object", "head_object"]
 
@@ -21,8 +24,10 @@ async def get_object(visit: Visit) -> None:
     version = visit.query.get("versionId", "")
 
     def begin() -> tuple[ObjectInfo, BinaryIO, Sequence[int]]:
-        visit.readable_object(visit.bucket, visit.key, version)
-        info, file = visit.store.open_object(visit.bucket, visit.key, version)
+        bucket = visit.readable_object(visit.bucket, visit.key, version)
+        check_key(visit.key)
+        with _telling_markers(visit, bucket):
+            info, file = visit.store.open_object(visit.bucket, visit.key, version)
         try:
             return info, file, _piece_sizes(visit, info)
         except BaseException:
@@ -45,13 +50,33 @@ async def head_object(visit: Visit) -> None:
     version = visit.query.get("versionId", "")
 
     def describe() -> tuple[ObjectInfo, Sequence[int]]:
-        visit.readable_object(visit.bucket, visit.key, version)
-        info = visit.store.info(visit.bucket, visit.key, version)
+        bucket = visit.readable_object(visit.bucket, visit.key, version)
+        check_key(visit.key)
+        with _telling_markers(visit, bucket):
+            info = visit.store.info(visit.bucket, visit.key, version)
         return info, _piece_sizes(visit, info)
 
     info, pieces = await visit.do(describe)
     status, headers, _, length = _plan(visit, info, pieces)
     await visit.answer(status, {**headers, "content-length": str(length)})
+
+
+@contextmanager
+def _telling_markers(visit: Visit, bucket: Bucket) -> Iterator[None]:
+    """Have the refusal say so, if the object is not missing but was removed where versions are kept."""
+    try:
+        yield
+    except NotFound as error:
+        if error.code == "is_delete_marker" or (
+            bucket.versioning and error.code == "no_such_key" and _is_removed(visit)
+        ):
+            visit.extra_headers[f"{visit.prefix}delete-marker"] = "true"
+        raise
+
+
+def _is_removed(visit: Visit) -> bool:
+    page = visit.store.list_versions(visit.bucket, visit.key, limit=1)
+    return any(found.is_delete_marker and found.info.key == visit.key for found in page.versions)
 
 
 def _piece_sizes(visit: Visit, info: ObjectInfo) -> Sequence[int]:
@@ -94,7 +119,7 @@ def _part_span(visit: Visit, pieces: Sequence[int]) -> tuple[int, int] | None:
     if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) >= 1):
         raise S3Error("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
     if int(number) > len(pieces):
-        raise S3Error("InvalidRange", "The requested part number is not satisfiable")
+        raise S3Error("InvalidPartNumber", "The requested partnumber is not satisfiable")
     length = pieces[int(number) - 1]
     return (sum(pieces[: int(number) - 1]), length) if length else None
 

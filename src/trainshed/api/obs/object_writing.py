@@ -8,23 +8,28 @@ from urllib.parse import unquote_to_bytes
 from trainshed.api.obs.body import BodyReader, receive, receive_document
 from trainshed.api.obs.conditions import check_copy_source, read_write_condition
 from trainshed.api.obs.errors import S3Error, translate_error
-from trainshed.api.obs.object_headers import read_about, read_permissions, version_header
+from trainshed.api.obs.object_headers import read_about, read_permissions, read_storage_class, version_header
 from trainshed.api.obs.visit import Visit
 from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, parse_xml, text_of
 from trainshed.model.errors import TrainshedError
 from trainshed.model.names import check_key
+from trainshed.store.embedded.room import require_room
 from trainshed.store.object_store import ObjectInfo, Removal, Upload
 
-__all__ = ["copy_object", "delete_object", "delete_objects", "put_object", "read_copy_source"]
+__all__ = ["check_size", "copy_object", "delete_object", "delete_objects", "put_object", "read_copy_source"]
 
 _MOST_DELETES = 1000
+# More comes in parts.
+_MOST_BYTES = 5 << 30
 
 
 async def put_object(visit: Visit) -> None:
     """Store an object."""
 
     def begin(reader: BodyReader) -> Upload:
-        visit.writable()
+        bucket = visit.writable()
+        check_size(reader)
+        require_room(visit.store, bucket, visit.key, reader.size)
         about = read_about(visit)
         return visit.store.upload(
             visit.bucket,
@@ -43,22 +48,52 @@ async def put_object(visit: Visit) -> None:
     await visit.answer(200, headers)
 
 
+def check_size(reader: BodyReader) -> None:
+    """Refuse a body that is announced to be larger than one request may bring, before any of it comes."""
+    if reader.size is not None and reader.size > _MOST_BYTES:
+        raise S3Error(
+            "EntityTooLarge",
+            "Your proposed upload exceeds the maximum allowed size",
+            ProposedSize=str(reader.size),
+            MaxSizeAllowed=str(_MOST_BYTES),
+        )
+
+
+def _read_directive(visit: Visit, name: str, *known: str) -> str:
+    directive = visit.option(name).upper() or "COPY"
+    if directive not in known:
+        raise S3Error("InvalidArgument", f"Unknown {name.replace('-', ' ')}.")
+    return directive
+
+
+def _read_source(visit: Visit, bucket: str, key: str, version: str) -> ObjectInfo:
+    try:
+        return visit.store.info(bucket, key, version)
+    except TrainshedError as error:
+        if error.code == "is_delete_marker":
+            raise S3Error(
+                "InvalidRequest",
+                "The source of a copy request may not specifically refer to a delete marker by version id.",
+            ) from None
+        raise
+
+
 async def copy_object(visit: Visit) -> None:
     """Copy an object, with its metadata or with that of the request."""
     source, key, version = read_copy_source(visit)
-    directive = visit.option("metadata-directive").upper() or "COPY"
-    if directive not in ("COPY", "REPLACE", "REPLACE_NEW"):
-        raise S3Error("InvalidArgument", "Unknown metadata directive.")
-    replaces_tags = visit.option("tagging-directive").upper() == "REPLACE"
+    directive = _read_directive(visit, "metadata-directive", "COPY", "REPLACE", "REPLACE_NEW")
+    replaces_tags = _read_directive(visit, "tagging-directive", "COPY", "REPLACE") == "REPLACE"
 
-    def work() -> ObjectInfo:
+    def work() -> tuple[ObjectInfo, ObjectInfo]:
         visit.readable_object(source, key, version)
         visit.writable()
         check_key(visit.key)
-        info = visit.store.info(source, key, version)
+        info = _read_source(visit, source, key, version)
         check_copy_source(visit.headers, visit.prefix, info)
+        storage_class = read_storage_class(visit)
+        condition = read_write_condition(visit.headers)
         if directive == "COPY":
-            if (source, key, version) == (visit.bucket, visit.key, "") and not visit.option("storage-class"):
+            if (source, key, version) == (visit.bucket, visit.key, "") and not storage_class:
                 raise S3Error(
                     "InvalidRequest",
                     "This copy request is illegal because it is trying to copy an object to itself without"
@@ -67,13 +102,14 @@ async def copy_object(visit: Visit) -> None:
                 )
             # Who may read the copy is said anew.
             kept = {name: value for name, value in info.attributes.items() if name != "acl"}
-            return visit.store.copy(
+            return info, visit.store.copy(
                 source,
                 key,
                 visit.bucket,
                 visit.key,
                 version_id=version,
-                attributes=kept | read_permissions(visit, is_replacing=replaces_tags),
+                attributes=kept | storage_class | read_permissions(visit, is_replacing=replaces_tags),
+                condition=condition,
             )
         about = read_about(visit)
         # The bytes stay the same, and so does their checksum.
@@ -82,7 +118,7 @@ async def copy_object(visit: Visit) -> None:
             for name, value in info.attributes.items()
             if name.startswith("checksum-") or (name == "tagging" and not replaces_tags)
         }
-        return visit.store.copy(
+        return info, visit.store.copy(
             source,
             key,
             visit.bucket,
@@ -91,11 +127,18 @@ async def copy_object(visit: Visit) -> None:
             content_type=about.content_type,
             metadata=about.metadata,
             attributes=about.attributes | checksums,
+            condition=condition,
         )
 
-    info = await visit.do(work)
+    original, info = await visit.do(work)
     content = [("LastModified", format_time(info.modified_at)), ("ETag", f'"{info.etag}"')]
-    await visit.answer_xml("CopyObjectResult", content, headers=version_header(info))
+    for name, value in info.attributes.items():
+        if name.startswith("checksum-"):
+            content.append((f"Checksum{name.removeprefix('checksum-').upper()}", value))
+    headers = version_header(info)
+    if original.version_id:
+        headers["x-amz-copy-source-version-id"] = original.version_id
+    await visit.answer_xml("CopyObjectResult", content, headers=headers)
 
 
 def read_copy_source(visit: Visit) -> tuple[str, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainshed.api.obs.body import BodyReader, receive, receive_document
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.object_headers import read_about
+from trainshed.api.obs.object_writing import check_size
 from trainshed.api.obs.visit import Visit
 from trainshed.model.names import check_key
 from trainshed.store.object_store import ObjectInfo, Upload
@@ -22,6 +23,7 @@ async def append_object(visit: Visit) -> None:
 
     def begin(reader: BodyReader) -> Upload:
         visit.writable()
+        check_size(reader)
         about = read_about(visit)
         return visit.store.append(
             visit.bucket,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainshed.api.obs.body import receive_document
+from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.listing import read_encoding, read_number
 from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import format_time, malformed_xml, parse_xml, text_of
@@ -35,6 +36,8 @@ async def list_versions(visit: Visit) -> None:
     query = visit.query
     limit = read_number(visit, "max-keys", 1000)
     encode = read_encoding(visit)
+    if query.get("version-id-marker") and not query.get("key-marker"):
+        raise S3Error("InvalidArgument", "A version-id marker cannot be specified without a key marker.")
 
     def work() -> tuple[Bucket, VersionListing]:
         bucket = visit.readable()

@@ -1,0 +1,55 @@
+"""The table of S3's and OBS's public references: every operation, its success, and each error that it documents.
+
+The same table runs against any endpoint: our own store in the tests, a real SeaweedFS beside it in
+`benchmarks/conformance.py`.
+"""
+
+from __future__ import annotations
+
+from s3_table import (
+    authentication,
+    bucket_settings,
+    buckets,
+    chunked_bodies,
+    copying,
+    deleting,
+    forms,
+    hostile_keys,
+    listing,
+    multipart,
+    object_settings,
+    obs_native,
+    presigned,
+    reading,
+    versions,
+    writing,
+)
+from s3_table.case import Answer, Case, run_case
+from s3_table.stage import Stage, Target, prepare
+
+__all__ = ["CHAPTERS", "Answer", "Case", "Stage", "Target", "all_cases", "prepare", "run_case"]
+
+# Chapter -> its cases.
+CHAPTERS: dict[str, list[Case]] = {
+    "Buckets": buckets.CASES,
+    "Settings of buckets": bucket_settings.CASES,
+    "Writing": writing.CASES,
+    "Reading": reading.CASES,
+    "Copying": copying.CASES,
+    "Deleting": deleting.CASES,
+    "Lists": listing.CASES,
+    "Versions": versions.CASES,
+    "Tags and ACLs of objects": object_settings.CASES,
+    "Multipart uploads": multipart.CASES,
+    "Keys": hostile_keys.CASES,
+    "Signatures": authentication.CASES,
+    "Presigned URLs": presigned.CASES,
+    "Chunked bodies": chunked_bodies.CASES,
+    "Forms": forms.CASES,
+    "OBS": obs_native.CASES,
+}
+
+
+def all_cases() -> list[Case]:
+    """Every case, in the order of the chapters."""
+    return [case for cases in CHAPTERS.values() for case in cases]
