@@ -147,6 +147,19 @@ def test_garbage_collection_spares_the_living_and_clears_the_dead(store: Embedde
         store.info("data", "slow")
 
 
+def test_what_a_killed_process_of_an_earlier_version_left_is_cleared(store: EmbeddedStore) -> None:
+    """Its files lay in the session's folder itself."""
+    blob = "ab" + "0" * 30
+    session = store.folder / "incoming" / "1-0123456789ab"
+    session.mkdir()
+    session.with_name(session.name + ".lock").touch()
+    (session / blob).write_bytes(b"half")
+    (store.folder / "blobs" / "ab").mkdir(exist_ok=True)
+    (store.folder / "blobs" / "ab" / blob).hardlink_to(session / blob)
+    assert store.collect_garbage() == 1
+    check_wholeness(store)
+
+
 def test_a_blob_whose_row_was_committed_outlives_its_writer(store: EmbeddedStore) -> None:
     """Killed between the commit and the removal of the incoming name."""
     code = """
