@@ -5,14 +5,17 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainshed.control.context import Control
-from trainshed.db.engine import begin
+from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow, change_job, job_by_id
+from trainshed.db.nodes import all_nodes
 from trainshed.model.attempt import Ending
 from trainshed.model.errors import TrainshedError
+from trainshed.model.flavor import find_flavor, preset_flavors
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import parse_obs_url
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.rank_lint import lint_ranks
+from trainshed.model.rehearsal_load import warn_of_load
 from trainshed.runner.environment.resolution import choose_requirements
 from trainshed.runner.reporter import ring_doorbell
 from trainshed.store.tenancy import require_own_bucket
@@ -64,7 +67,7 @@ def create_job(control: Control, job: JobRow) -> None:
         environment = job.environment
         if environment is None:
             environment = to_json(_resolve(control, job, bucket, prefix))
-        warnings = _lint(control, job, bucket, prefix)
+        warnings = _look_for_trouble(control, job, bucket, prefix)
     except TrainshedError as fault:
         if fault.status >= 500 and fault.code != "host_unfit":
             # The store or the database is busy: the job stays in Creating and is tried again.
@@ -115,11 +118,17 @@ def _resolve(control: Control, job: JobRow, bucket: str, prefix: str) -> Environ
     return control.resolve(job.spec.get("engine", "python"), requirements, job)
 
 
-def _lint(control: Control, job: JobRow, bucket: str, prefix: str) -> list[str]:
-    """What looks wrong in the job's launch scripts; nothing of it keeps the job from running."""
-    if job.nodes < 2 or not prefix:
-        return []
+def _look_for_trouble(control: Control, job: JobRow, bucket: str, prefix: str) -> list[str]:
+    """What may go wrong with the job; nothing of it keeps the job from running."""
     warnings = []
+    if job.rehearsal:
+        with read(control.database) as connection:
+            machines = all_nodes(connection)
+        flavor = find_flavor(job.flavor, preset_flavors(machines))
+        processes = int(job.spec.get("processes", 0)) or flavor.processes
+        warnings += warn_of_load(job.spec.get("engine", "python"), processes, job.nodes, machines)
+    if job.nodes < 2 or not prefix:
+        return warnings
     for info in control.store.list(bucket, prefix, limit=_MOST_FILES).objects:
         if info.key.endswith(".sh") and info.size <= _LARGEST_SCRIPT:
             with control.store.open(bucket, info.key) as file:
