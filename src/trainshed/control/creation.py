@@ -10,7 +10,7 @@ from trainshed.db.jobs import JobRow, change_job, job_by_id
 from trainshed.db.nodes import all_nodes
 from trainshed.model.attempt import Ending
 from trainshed.model.errors import TrainshedError
-from trainshed.model.flavor import find_flavor, preset_flavors
+from trainshed.model.flavor import preset_flavors
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import parse_obs_url
 from trainshed.model.phase import Detail, Phase
@@ -124,8 +124,8 @@ def _look_for_trouble(control: Control, job: JobRow, bucket: str, prefix: str) -
     if job.rehearsal:
         with read(control.database) as connection:
             machines = all_nodes(connection)
-        flavor = find_flavor(job.flavor, preset_flavors(machines))
-        processes = int(job.spec.get("processes", 0)) or flavor.processes
+        devices = next((item.processes for item in preset_flavors(machines) if item.name == job.flavor), 1)
+        processes = int(job.spec.get("processes", 0)) or devices
         warnings += warn_of_load(job.spec.get("engine", "python"), processes, job.nodes, machines)
     if job.nodes < 2 or not prefix:
         return warnings
