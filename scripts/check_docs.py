@@ -23,8 +23,10 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
-# A home directory or a workplace: such a path is right on one machine only.
-_MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home/(?!trainshed\b)\w+|root/|work/|Users/|tmp/[a-z]+\.\w)")
+# A home directory or a workplace: such a path is right on one machine only. Those inside of jobs are not meant.
+_MACHINE_PATH = re.compile(
+    r"(?<![\w.])/(?:home/(?!trainshed\b|work\b|ma-user\b)\w+|root/|work/|Users/|tmp/[a-z]+\.\w)"
+)
 
 
 def list_pages(root: Path) -> list[Path]:

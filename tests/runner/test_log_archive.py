@@ -106,3 +106,42 @@ def test_a_secret_across_two_pieces_is_masked(
     assert len(stored) == len(content)
     assert secret.encode() not in stored
     assert stored.count(b"*") == len(secret)
+
+
+def test_a_log_is_exported_as_far_as_it_has_come(store: ObjectStore, tmp_path: Path) -> None:
+    spool = tmp_path / "rank-0.log"
+    store.create_bucket("mine", "w")
+    subject = archive(store, secrets=["hunter2-hunter2"])
+
+    def exported() -> bytes:
+        subject.export_live("rank-0", spool, "mine", "logs/a.log")
+        with store.open("mine", "logs/a.log") as file:
+            return file.read()
+
+    assert exported() == b""
+    content = b"begin hunter2-hunter2 " + b"x" * 10_000 + b" and hunter2-hunt"
+    masked = content.replace(b"hunter2-hunter2", b"*" * 15)
+    spool.write_bytes(content)
+    assert exported() == masked
+    subject.ship("rank-0", spool)
+    assert exported() == masked, "the first pieces are holes of the spool by now"
+    spool.write_bytes(spool.read_bytes() + b"er2 end")
+    assert exported().endswith(b" and *************** end"[-23:])
+    subject.ship("rank-0", spool, final=True)
+    whole = exported()
+    subject.export("rank-0", "mine", "logs/b.log")
+    with store.open("mine", "logs/b.log") as file:
+        assert file.read() == whole
+
+
+def test_a_piece_that_is_archived_during_an_export_is_not_read_as_a_hole(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    spool = tmp_path / "rank-0.log"
+    content = os.urandom(3 << 20)
+    spool.write_bytes(content)
+    subject = archive(store, segment=1 << 20)
+    live = subject._read_live("rank-0", spool)
+    told = next(live)
+    subject.ship("rank-0", spool)
+    assert told + b"".join(live) == content

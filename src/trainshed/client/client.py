@@ -116,13 +116,16 @@ class Client(Directory):
     def _prepare(
         self, job: Mapping[str, Any] | str | Path, on_scan: Callable[[CodeFolder, bool], None] | None
     ) -> dict[str, Any]:
-        from trainshed.model.job_spec import parse_job_spec
+        from trainshed.model.job_spec import DIALECTS_WITH_CODE_NAME, is_folder_name, parse_job_spec
 
         data = resolve_job(job, Path()) if isinstance(job, Mapping) else read_job_file(job)
         # Faults of the spec are told before anything is uploaded.
         spec = parse_job_spec(data)
         if is_local_code(spec.code):
             data = data | {"code": self.upload_code(spec.code, spec.boot, on_scan)}
+            name = Path(spec.code).resolve().name
+            if spec.dialect in DIALECTS_WITH_CODE_NAME and not spec.code_name and is_folder_name(name):
+                data["code_name"] = name
         return data
 
     # --- looking ------------------------------------------------------------------------------------------

@@ -80,7 +80,9 @@ def plan_node(job: PlannedJob, world: World, node: WorldNode) -> NodeView:
         inputs=inputs,
         outputs=outputs,
         files=_files(job, world, node, home, variables),
-        folders=("/pod/running", f"{home}/.npu/{job.id}") if job.flavor.kind == "ascend" else ("/pod/running",),
+        folders=("/pod/running", f"{home}/.npu/{job.id}")
+        if job.flavor.kind == "ascend"
+        else ("/pod/running",),
         kept=(KeptFolder("home", user, home), KeptFolder("data", "", DATA_PATH)),
         user=user,
         home=home,

@@ -29,7 +29,15 @@ from trainshed.dialects.world import World, WorldNode
 from trainshed.model.host_folder import is_host_url
 from trainshed.model.launch_plan import GeneratedFile
 
-__all__ = ["HOME", "JOB_DIR", "RESERVED_PARAMETERS", "RESERVED_VARIABLES", "host_names", "plan_node", "resource_id"]
+__all__ = [
+    "HOME",
+    "JOB_DIR",
+    "RESERVED_PARAMETERS",
+    "RESERVED_VARIABLES",
+    "host_names",
+    "plan_node",
+    "resource_id",
+]
 
 HOME = "/home/work"
 JOB_DIR = f"{HOME}/user-job-dir"
@@ -97,6 +105,8 @@ def plan_node(job: PlannedJob, world: World, node: WorldNode) -> NodeView:
         user="work",
         uid=1101,
         home=HOME,
+        # Pre-start scripts replace the vendor's packages there.
+        has_system_layer=True,
     )
 
 
@@ -119,7 +129,10 @@ def _variables(
     spec = job.spec
     identity, port = resource_id(job), world.ports.of("batch")
     app = app_url(spec, code_path)
-    first_input, first_output = next(iter(spec.get("inputs", {})), ""), next(iter(spec.get("outputs", {})), "")
+    first_input, first_output = (
+        next(iter(spec.get("inputs", {})), ""),
+        next(iter(spec.get("outputs", {})), ""),
+    )
     variables = {
         "JOB_ID": identity,
         "DLS_JOB_ID": identity,

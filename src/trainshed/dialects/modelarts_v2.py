@@ -46,7 +46,8 @@ def plan_node(job: PlannedJob, world: World, node: WorldNode) -> NodeView:
     code_path = f"{JOB_DIR}/{code_folder_name(spec)}"
     inputs = input_folders(spec, _locate("inputs", spec))
     outputs = output_folders(spec, _locate("outputs", spec))
-    named = [(folder.name, path_of(folder)) for folder in (*inputs, *outputs)]
+    folders: tuple[InputFolder | OutputFolder, ...] = (*inputs, *outputs)
+    named = [(folder.name, path_of(folder)) for folder in folders]
     as_variables = {name for name, how in spec.get("access", {}).items() if how == "env"}
     common = {
         **_variables(job, world, node, code_path),
@@ -90,6 +91,8 @@ def plan_node(job: PlannedJob, world: World, node: WorldNode) -> NodeView:
         user="ma-user",
         uid=1000,
         home=HOME,
+        # Pre-start scripts replace the vendor's packages there.
+        has_system_layer=True,
     )
 
 

@@ -140,7 +140,9 @@ def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
         uid=view.uid,
         home=view.home,
         # The rank table lies in a folder of the node's own: some scripts rewrite it.
-        folders=(*view.folders, RANK_TABLE.rpartition("/")[0]) if job.flavor.kind == "ascend" else view.folders,
+        folders=(*view.folders, RANK_TABLE.rpartition("/")[0])
+        if job.flavor.kind == "ascend"
+        else view.folders,
         kept=view.kept,
         code_links=view.code_links,
         has_system_layer=view.has_system_layer,

@@ -36,7 +36,8 @@ def code_folder_name(spec: dict[str, Any]) -> str:
         return str(spec["code_name"])
     if code.startswith(("obs://", "s3://")):
         url = parse_obs_url(code)
-        return url.key.rstrip("/").rpartition("/")[2] or url.bucket
+        name = url.key.rstrip("/").rpartition("/")[2] or url.bucket
+        return "code" if name in (".", "..") else name
     return "code"
 
 
@@ -99,7 +100,9 @@ def rank_tables(job: PlannedJob, world: World, home: str) -> tuple[GeneratedFile
     )
 
 
-def ascend_variables(job: PlannedJob, world: World, node: WorldNode, local: int, home: str, log: str) -> dict[str, str]:
+def ascend_variables(
+    job: PlannedJob, world: World, node: WorldNode, local: int, home: str, log: str
+) -> dict[str, str]:
     """What an Ascend process finds beside its ranks: the rank table and the folder of its process log."""
     if not uses_devices(job):
         return {}
@@ -128,7 +131,9 @@ def log_objects(
 ) -> tuple[LogObject, ...]:
     """The names under which the logs are exported: one for the node, and one per process where it has several."""
     first = world.rank(node, 0)
-    objects = [LogObject(f"rank-{first}", node_log)]
+    # What the platform itself said: the reason, where a job ends before its first line.
+    platform_log = f"{node_log.removesuffix('.log')}-platform.log"
+    objects = [LogObject(f"rank-{first}", node_log), LogObject("platform", platform_log)]
     if uses_devices(job) and not job.is_command:
         objects += [
             LogObject(

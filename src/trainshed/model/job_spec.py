@@ -20,14 +20,18 @@ from trainshed.model.errors import InvalidInput, TrainshedError, suggest
 from trainshed.model.host_folder import is_host_url, parse_host_url
 from trainshed.model.names import check_job_name, check_relative_path, parse_obs_url
 
-__all__ = ["JobSpec", "parse_duration", "parse_job_spec"]
+__all__ = ["DIALECTS_WITH_CODE_NAME", "JobSpec", "is_folder_name", "parse_duration", "parse_job_spec"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_FOLDER_NAME = 100
 _FOLDER_NAME = re.compile(r"[\w][\w.-]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d)?", re.IGNORECASE)
 _UNIT_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _RESERVED_VARIABLES = ("TRAINSHED_", "LD_PRELOAD", "LD_LIBRARY_PATH_ORIG")
+
+# Those in which the code folder has its own name inside the job.
+DIALECTS_WITH_CODE_NAME = ("modelarts-v1", "modelarts-v2", "xihe")
 
 Scalar = str | int | float | bool
 
@@ -62,7 +66,6 @@ class JobSpec(BaseModel):
     )
     code_name: str = Field(
         default="",
-        max_length=100,
         description="What the code folder is called inside the job, in dialects that show its name; its own name "
         "if left out.",
     )
@@ -168,7 +171,7 @@ class JobSpec(BaseModel):
             raise _refusal("worker_command", "goes with `command`, which the first node runs")
         if self.command and self.processes:
             raise _refusal("processes", "go with `boot`; a command runs once on each node")
-        if self.code_name and not _FOLDER_NAME.fullmatch(self.code_name):
+        if self.code_name and not is_folder_name(self.code_name):
             raise _refusal("code_name", "is not the name of a folder: letters, digits, '_', '-' and '.'")
         if self.access and self.dialect != "modelarts-v2":
             raise _refusal("access", "is for the dialect modelarts-v2; others pass paths as --name=PATH")
@@ -210,6 +213,11 @@ class JobSpec(BaseModel):
         if "secrets" in data:
             data["secrets"] = dict.fromkeys(self.secrets, "**********")
         return data
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a code folder may have that name inside a job."""
+    return len(name) <= _LONGEST_FOLDER_NAME and bool(_FOLDER_NAME.fullmatch(name))
 
 
 def parse_job_spec(data: object) -> JobSpec:

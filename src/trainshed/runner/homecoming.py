@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
-from trainshed.model.launch_plan import NodeLaunch
+from trainshed.model.launch_plan import LogObject, NodeLaunch
 from trainshed.runner.log_archive import ARCHIVE_BUCKET, LogArchive, archive_prefix
 from trainshed.runner.reporter import PlatformLog
 from trainshed.runner.staging import StagedFolders
@@ -18,7 +19,14 @@ from trainshed.store.object_store import ObjectStore
 from trainshed.store.tenancy import require_own_bucket
 from trainshed.store.transfer import upload_tree
 
-__all__ = ["export_logs", "log_streams", "upload_logs", "upload_metrics", "upload_outputs"]
+__all__ = [
+    "export_logs",
+    "exported_objects",
+    "log_streams",
+    "upload_logs",
+    "upload_metrics",
+    "upload_outputs",
+]
 
 _SAY_EVERY = 5.0
 # Waits between tries: a store that is busy or restarting is back long before the last one.
@@ -78,14 +86,22 @@ def export_logs(
     """Write the archived logs to the destination that the job names, if it names one."""
     if not launch.log_bucket:
         return None
-    place = f"{launch.log_prefix}{launch.job_name}/attempt-{launch.attempt}/node-{launch.node_index}/"
     try:
         require_own_bucket(store, launch.log_bucket, launch.workspace_id)
-        for stream in log_streams(launch, folder):
-            _again(partial(archive.export, stream, launch.log_bucket, f"{place}{stream}.log"), say)
+        for item in exported_objects(launch, folder):
+            key = launch.log_prefix + item.name
+            _again(partial(archive.export, item.stream, launch.log_bucket, key), say)
     except TrainshedError as fault:
         return fault
     return None
+
+
+def exported_objects(launch: NodeLaunch, folder: RunFolder) -> tuple[LogObject, ...]:
+    """The logs of a node under the names that they have below `log_url`."""
+    if launch.log_objects:
+        return launch.log_objects
+    place = f"{launch.job_name}/attempt-{launch.attempt}/node-{launch.node_index}"
+    return tuple(LogObject(stream, f"{place}/{stream}.log") for stream in log_streams(launch, folder))
 
 
 def upload_metrics(launch: NodeLaunch, store: ObjectStore, folder: RunFolder) -> TrainshedError | None:
@@ -102,9 +118,14 @@ def upload_metrics(launch: NodeLaunch, store: ObjectStore, folder: RunFolder) ->
 
 
 def log_streams(launch: NodeLaunch, folder: RunFolder) -> dict[str, Path]:
-    """All logs of a node: what the platform said, and each rank's output."""
+    """All logs of a node: what the platform said, each rank's output, and what launchers wrote into files."""
     ranks = {f"rank-{process.rank}": folder.rank_log(process.rank) for process in launch.processes}
-    return {**ranks, "platform": folder.platform_log}
+    try:
+        names = sorted(os.listdir(folder.file_logs))
+    except FileNotFoundError:
+        names = []
+    files = {f"files/{name}": folder.file_log(name) for name in names}
+    return {**ranks, "platform": folder.platform_log, **files}
 
 
 class _Progress:

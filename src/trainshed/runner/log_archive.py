@@ -61,9 +61,49 @@ class LogArchive:
         """Write the whole archived log of a stream as one object, for a destination that the user named."""
         self._store.put(bucket, key, self._pieces(stream), content_type="text/plain; charset=utf-8")
 
+    def export_live(self, stream: str, spool: Path, bucket: str, key: str) -> None:
+        """Write the log of a stream as far as it has come: what is archived, and what still lies in the spool.
+
+        May run in another thread than `ship`.
+        """
+        self._store.put(bucket, key, self._read_live(stream, spool), content_type="text/plain; charset=utf-8")
+
     def size(self, stream: str) -> int:
         """How many bytes of a stream are archived."""
         return self._position(stream)
+
+    def _read_live(self, stream: str, spool: Path) -> Iterator[bytes]:
+        try:
+            descriptor = os.open(spool, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return
+        try:
+            end = os.fstat(descriptor).st_size
+            # So many bytes are told; so many more are read and held back, because a secret may begin there.
+            told = held = 0
+            masker = Masker(self._secrets)
+            while told + held < end:
+                position = self._position(stream)
+                if position > told:
+                    for data in self._pieces(stream, told):
+                        told += len(data)
+                        yield data
+                    if told < position:
+                        return  # the archive was taken away: the job was deleted
+                    held, masker = 0, Masker(self._secrets)
+                    continue
+                data = os.pread(descriptor, min(_CHUNK, end - told - held), told + held)
+                if self._position(stream) > told:
+                    continue  # archived at this very moment: what was read may be the hole behind it
+                if not data:
+                    break
+                masked = masker.feed(data)
+                held += len(data) - len(masked)
+                told += len(masked)
+                yield masked
+            yield masker.finish()
+        finally:
+            os.close(descriptor)
 
     def _position(self, stream: str) -> int:
         if stream not in self._shipped:
@@ -103,9 +143,13 @@ class LogArchive:
         )
         return info.size
 
-    def _pieces(self, stream: str) -> Iterator[bytes]:
+    def _pieces(self, stream: str, start: int = 0) -> Iterator[bytes]:
+        """The archived bytes from `start` on."""
         for info in self._segments(stream):
-            with self._store.open(ARCHIVE_BUCKET, info.key) as piece:
+            skip = max(0, start - int(info.key.rsplit("/", 1)[1]))
+            if skip >= info.size:
+                continue
+            with self._store.open(ARCHIVE_BUCKET, info.key, skip) as piece:
                 while data := piece.read(_CHUNK):
                     yield data
 
