@@ -368,10 +368,12 @@ class ObjectStore(Protocol):
         *,
         condition: Condition | None = None,
         min_part_size: int = 0,
+        attributes: dict[str, str] | None = None,
     ) -> ObjectInfo:
         """Make the object of these parts (number, ETag), in rising order. To say it twice does no harm.
 
-        Parts before the last that are shorter than `min_part_size` are refused.
+        Parts before the last that are shorter than `min_part_size` are refused. `attributes` are kept with the
+        object beside those of the upload, where the store can add some so late.
         """
         ...
 

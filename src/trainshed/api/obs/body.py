@@ -44,7 +44,7 @@ class Receiver(Protocol[T_co]):
 class BodyReader:
     """Unpacks and checks a body. Made after the signature was checked, because chunks continue from it."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: Visit, *, has_checksum: bool = True) -> None:
         headers, kind = visit.headers, visit.proof.payload_hash
         if visit.proof.seed is None and headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
             # Chunks may come without any signature, but must not be taken for the object's own bytes.
@@ -60,7 +60,7 @@ class BodyReader:
             self._expected_sha256 = kind
             self._sha256 = hashlib.sha256()
         self.expected_md5 = read_content_md5(headers.get("content-md5", ""))
-        self._algorithm = announced_algorithm(headers)
+        self._algorithm = announced_algorithm(headers) if has_checksum else ""
         self._checksum = make_checksum(self._algorithm) if self._algorithm else None
         value = headers.get(f"x-amz-checksum-{self._algorithm}", "")
         self._expected = read_checksum_header(self._algorithm, value) if value else ""
@@ -181,15 +181,16 @@ def _content_length(visit: Visit) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
-async def receive_document(visit: Visit) -> bytes:
-    """A short body as a whole, with all that was announced of it checked."""
+async def receive_document(visit: Visit, *, has_checksum: bool = True) -> bytes:
+    """A short body as a whole, with all that was announced of it checked. (Without `has_checksum` the checksum
+    in the headers is that of something else.)"""
     await visit.do(lambda: None)
     body = await visit.document()
     if not body and "content-length" not in visit.headers:
         return b""
 
     def check() -> bytes:
-        reader = BodyReader(visit)
+        reader = BodyReader(visit, has_checksum=has_checksum)
         data = reader.take(body)
         reader.finish()
         if (

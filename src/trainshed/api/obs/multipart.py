@@ -6,13 +6,16 @@ import re
 from typing import Any
 
 from trainshed.api.obs.body import BodyReader, receive, receive_document
+from trainshed.api.obs.checksums import announced_algorithm, check_algorithm, choose_checksum_type
 from trainshed.api.obs.conditions import check_copy_source, read_write_condition
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.listing import read_encoding, read_number
 from trainshed.api.obs.object_headers import read_about, version_header
 from trainshed.api.obs.object_writing import check_size, read_copy_source
+from trainshed.api.obs.part_checksums import UPLOAD_CHECKSUM, combine_part_sums
 from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, parse_xml, text_of
+from trainshed.store.embedded.room import require_room
 from trainshed.store.object_store import (
     Bucket,
     MultipartUpload,
@@ -43,6 +46,13 @@ _RANGE = re.compile(r"bytes=(\d{1,16})-(\d{1,16})")
 async def create_upload(visit: Visit) -> None:
     """Begin an upload."""
 
+    kept, headers = {}, {}
+    if visit.option("checksum-algorithm"):
+        algorithm = check_algorithm(visit.option("checksum-algorithm"))
+        kind = choose_checksum_type(algorithm, visit.option("checksum-type"))
+        kept[UPLOAD_CHECKSUM] = f"{algorithm} {kind}"
+        headers = {"x-amz-checksum-algorithm": algorithm.upper(), "x-amz-checksum-type": kind}
+
     def work() -> MultipartUpload:
         visit.writable()
         about = read_about(visit)
@@ -51,14 +61,11 @@ async def create_upload(visit: Visit) -> None:
             visit.key,
             content_type=about.content_type,
             metadata=about.metadata,
-            attributes=about.attributes,
+            attributes=about.attributes | kept,
         )
 
     await receive_document(visit)
     upload = await visit.do(work)
-    headers = {}
-    if visit.option("checksum-algorithm"):
-        headers["x-amz-checksum-algorithm"] = visit.option("checksum-algorithm")
     content = [("Bucket", visit.bucket), ("Key", visit.key), ("UploadId", upload.upload_id)]
     await visit.answer_xml("InitiateMultipartUploadResult", content, headers=headers)
 
@@ -68,11 +75,10 @@ async def put_part(visit: Visit) -> None:
     number = _read_part_number(visit)
 
     def begin(reader: BodyReader) -> PartUpload:
-        visit.writable()
+        bucket, upload_id = visit.writable(), visit.query.get("uploadId", "")
         check_size(reader)
-        return visit.store.upload_part(
-            visit.bucket, visit.key, visit.query.get("uploadId", ""), number, size=reader.size
-        )
+        require_room(visit.store, bucket, visit.key, reader.size, part=(upload_id, number))
+        return visit.store.upload_part(visit.bucket, visit.key, upload_id, number, size=reader.size)
 
     part, checksum = await receive(visit, begin)
     headers = {"etag": f'"{part.etag}"'}
@@ -127,7 +133,9 @@ def _read_range(header: str, info: ObjectInfo) -> tuple[int, int | None]:
 async def complete_upload(visit: Visit) -> None:
     """Make the object of its parts."""
     await visit.do(visit.writable)
-    root = parse_xml(await receive_document(visit), "CompleteMultipartUpload")
+    # A checksum in the headers is that of the object.
+    announced = announced_algorithm(visit.headers)
+    root = parse_xml(await receive_document(visit, has_checksum=False), "CompleteMultipartUpload")
     parts: list[tuple[int, str]] = []
     checksums: dict[int, dict[str, str]] = {}
     for entry in children(root, "Part"):
@@ -146,13 +154,18 @@ async def complete_upload(visit: Visit) -> None:
     def work() -> ObjectInfo:
         visit.writable()
         upload_id = visit.query.get("uploadId", "")
-        if any(checksums.values()):
-            _check_part_sums(visit, upload_id, checksums)
+        combined = combine_part_sums(visit, upload_id, parts, checksums)
+        expected = visit.headers.get(f"x-amz-checksum-{announced}", "") if announced else ""
+        if expected and combined.get(f"checksum-{announced}", expected) != expected:
+            raise S3Error(
+                "BadDigest", f"The {announced.upper()} you specified did not match the calculated checksum."
+            )
         return visit.store.complete_upload(
             visit.bucket,
             visit.key,
             upload_id,
             parts,
+            attributes=combined,
             condition=read_write_condition(visit.headers),
             # OBS takes parts from 100 KB, as its documentation says.
             min_part_size=100 << 10 if visit.is_obs else MIN_PART_SIZE,
@@ -165,21 +178,11 @@ async def complete_upload(visit: Visit) -> None:
         ("Key", visit.key),
         ("ETag", f'"{info.etag}"'),
     ]
+    for name, value in info.attributes.items():
+        if name.startswith("checksum-"):
+            content.append((f"Checksum{name.removeprefix('checksum-').upper()}", value))
+            content.append(("ChecksumType", "COMPOSITE" if "-" in value else "FULL_OBJECT"))
     await visit.answer_xml("CompleteMultipartUploadResult", content, headers=version_header(info))
-
-
-def _check_part_sums(visit: Visit, upload_id: str, wanted: dict[int, dict[str, str]]) -> None:
-    """Compare the checksums that the client remembers with those that were verified part by part."""
-    after = 0
-    while True:
-        page = visit.store.list_parts(visit.bucket, visit.key, upload_id, after=after)
-        for part in page.parts:
-            for name, value in wanted.get(part.number, {}).items():
-                if part.attributes.get(name, value) != value:
-                    raise S3Error("InvalidPart", f"The checksum of part {part.number} is another one.")
-        after = page.next_after
-        if not after:
-            return
 
 
 async def abort_upload(visit: Visit) -> None:

@@ -29,6 +29,7 @@ from trainshed.model.errors import Conflict, InvalidInput, NotFound, TrainshedEr
 from trainshed.services import buckets
 from trainshed.services.identity import Caller, authenticate_token
 from trainshed.services.platform import Platform
+from trainshed.store.embedded.room import require_room
 from trainshed.store.object_store import Bucket, ObjectInfo, Upload
 
 __all__ = ["serve"]
@@ -178,11 +179,14 @@ async def _receive_object(visit: _Visit, bucket: str, query: dict[str, str]) -> 
     }
 
     def begin(caller: Caller) -> tuple[Upload, str]:
-        buckets.writable_bucket(visit.platform, caller, bucket)
+        place = buckets.writable_bucket(visit.platform, caller, bucket)
         expected_md5 = _read_content_md5(headers.get("content-md5", ""))
+        announced = headers.get("content-length", "")
+        key = _required(query, "key")
+        require_room(visit.store, place, key, int(announced) if announced.isdecimal() else None)
         upload = visit.store.upload(
             bucket,
-            _required(query, "key"),
+            key,
             content_type=headers.get("content-type", "application/octet-stream")[:255],
             metadata=metadata,
             with_sha256=bool(expected_sha256),

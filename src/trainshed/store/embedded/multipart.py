@@ -210,6 +210,7 @@ class MultipartOperations(StoreCore):
         *,
         condition: Condition | None = None,
         min_part_size: int = 0,
+        attributes: dict[str, str] | None = None,
     ) -> ObjectInfo:
         """Make the object of these parts (number, ETag), in rising order. To say it twice does no harm."""
         if not parts or any(one[0] >= two[0] for one, two in pairwise(parts)):
@@ -247,7 +248,7 @@ class MultipartOperations(StoreCore):
             time.time(),
             upload.content_type,
             upload.metadata,
-            {**upload.attributes, _UPLOAD_ATTRIBUTE: upload_id},
+            {**upload.attributes, **(attributes or {}), _UPLOAD_ATTRIBUTE: upload_id},
         )
 
         def commit(connection: sqlite3.Connection) -> tuple[ObjectInfo, list[str]]:
