@@ -13,11 +13,12 @@ from pathlib import Path
 from trainshed.model.attempt import NodeReport
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, learn_types
+from trainshed.runner.gang import is_gang, join_gang
 from trainshed.runner.node_run import NodeRun
 from trainshed.runner.salvage import salvage_node
 from trainshed.runner.sandbox import claim_namespace
 from trainshed.runner.sandbox.bubblewrap import compile_init
-from trainshed.runner.site import Site
+from trainshed.runner.site import Site, read_launch, read_site
 
 __all__ = ["main", "run", "warm_up"]
 
@@ -31,8 +32,6 @@ def warm_up() -> None:
 
 def run(folder: Path, lock: int, *, salvage: bool = False) -> None:
     """Run one node to its end. The lock's descriptor stays open until the process is gone."""
-    # First of all: a private namespace can only be had while there is one thread.
-    claim_namespace()
     os.set_inheritable(lock, False)
     os.umask(0o022)
     # A hang-up of the terminal that once started the platform must not reach jobs; SIGTERM is a stop.
@@ -40,10 +39,18 @@ def run(folder: Path, lock: int, *, salvage: bool = False) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_folder = RunFolder(folder)
     try:
+        # First of all: a private namespace can only be had while there is one thread.
         if salvage:
+            claim_namespace()
             salvage_node(run_folder)
+            return
+        launch = read_launch(run_folder)
+        gang = None
+        if is_gang(launch):
+            gang = join_gang(run_folder, launch, read_site(run_folder))
         else:
-            NodeRun(run_folder).walk()
+            claim_namespace()
+        NodeRun(run_folder, launch, gang).walk()
     except Exception:
         with run_folder.runner_log.open("a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} the runner failed\n{traceback.format_exc()}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import os
 import select
@@ -13,14 +12,17 @@ import time
 import traceback
 from pathlib import Path
 
-from trainshed.model.attempt import Cause, Ending, RankExit
+from trainshed.model.attempt import Ending, RankExit
 from trainshed.model.diagnosis import diagnose_ranks
-from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
+from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.broker import Broker
 from trainshed.runner.disk_watch import DiskWatch
+from trainshed.runner.endings import ending_of, ending_of_os, farewell, with_output_fault
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
+from trainshed.runner.gang import Gang
 from trainshed.runner.hold_watch import HoldWatch
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.kept_folders import KeptFoldersWatch
@@ -29,7 +31,7 @@ from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
-from trainshed.runner.site import read_launch, read_secrets, read_site
+from trainshed.runner.site import read_secrets, read_site
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.store import open_store
@@ -50,9 +52,11 @@ class _StopAsked(Exception):
 class NodeRun:
     """The walk of one node: stage, install, train, upload, report."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, launch: NodeLaunch, gang: Gang | None = None) -> None:
         self._folder = folder
-        self._launch = read_launch(folder)
+        self._launch = launch
+        # The job's other nodes on this machine, if there are any.
+        self._gang = gang
         self._site = read_site(folder)
         self._secrets = read_secrets(folder)
         self._log = PlatformLog(folder.platform_log)
@@ -73,11 +77,11 @@ class NodeRun:
         try:
             ending = self._run()
         except _StopAsked:
-            ending = self._stopped()
+            ending = self._asked_to_stop() or self._stopped()
         except TrainshedError as fault:
-            ending = _ending_of(fault)
+            ending = ending_of(fault)
         except OSError as fault:
-            ending = _ending_of_os(fault)
+            ending = ending_of_os(fault)
         except Exception as fault:
             self._note(traceback.format_exc())
             ending = Ending(
@@ -112,7 +116,7 @@ class NodeRun:
             uid=self._site.uid,
             install_uid=self._site.install_uid,
             sandboxed=not self._site.allow_unsandboxed,
-            should_stop=lambda: self._terminated or self._folder.stop.exists(),
+            should_stop=lambda: self._asked_to_stop() is not None,
         )
 
     def _train(self, folders: StagedFolders, environment: EnvironmentPaths) -> Ending:
@@ -124,8 +128,13 @@ class NodeRun:
         broker = Broker(self._folder.path / "broker.sock", self._store, self._launch.workspace_id)
         if self._site.uid is not None:
             broker.give_to(self._site.uid)
-        sandbox = Sandbox(dataclasses.replace(spec, mounts=(*spec.mounts, broker.mount)))
+        shared = self._gang.network if self._gang is not None else -1
+        sandbox = Sandbox(
+            dataclasses.replace(spec, mounts=(*spec.mounts, broker.mount), shared_network=shared)
+        )
         sandbox.prepare()
+        if self._gang is not None and sandbox.kind != "none" and self._launch.network != "open":
+            self._gang.require_network()
         self._reporter.describe(sandbox.kind, sandbox.limits_in_force)
         if sandbox.kind == "none":
             self._log.say("WARNING: this job runs without a sandbox")
@@ -149,6 +158,7 @@ class NodeRun:
             processes[0].rank,
         )
         try:
+            self._meet_others()
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)
             sandbox.start(processes)
@@ -178,6 +188,8 @@ class NodeRun:
             kept.start()
         poller = select.poll()
         poller.register(sandbox.fileno(), select.POLLIN)
+        if self._gang is not None and self._gang.fileno() >= 0:
+            poller.register(self._gang.fileno(), select.POLLIN)
         try:
             while len(exits) < len(self._launch.processes):
                 poller.poll(_TICK * 1000)
@@ -231,8 +243,9 @@ class NodeRun:
         )
 
     def _asked_to_end(self, now: float, deadline: float | None) -> Ending | None:
-        if self._terminated or self._folder.stop.exists():
-            return self._stopped()
+        asked = self._asked_to_stop()
+        if asked is not None:
+            return asked
         if deadline is not None and now >= deadline:
             return Ending(
                 "failed",
@@ -245,16 +258,18 @@ class NodeRun:
 
     def _finish(self, ending: Ending) -> None:
         left_behind: list[str] = []
+        if self._gang is not None:
+            self._gang.leave(ending.outcome)
         try:
             if self._folders is not None and self._launch.outputs:
                 self._reporter.enter("uploading")
                 fault = upload_outputs(self._launch, self._store, self._folders, self._log)
                 if fault is not None:
                     left_behind.append(f"outputs: {fault}")
-                    ending = _with_output_fault(ending, fault)
+                    ending = with_output_fault(ending, fault)
             if self._folders is not None:
                 self._folders.close()
-            self._log.say(_farewell(ending))
+            self._log.say(farewell(ending))
             fault = upload_logs(self._launch, self._archive, self._folder, self._note)
             if fault is not None:
                 left_behind.append(f"logs: {fault}")
@@ -287,8 +302,26 @@ class NodeRun:
         return Ending("stopped", "stop", "stopped", reason)
 
     def _check_stop(self) -> None:
-        if self._terminated or self._folder.stop.exists():
+        if self._asked_to_stop() is not None:
             raise _StopAsked
+
+    def _asked_to_stop(self) -> Ending | None:
+        """How to end, if someone wants that: the platform, the machine, or the fate of the job's other nodes."""
+        if self._terminated or self._folder.stop.exists():
+            return self._stopped()
+        if self._gang is not None:
+            self._gang.take_news()
+            return self._gang.ending
+        return None
+
+    def _meet_others(self) -> None:
+        """Wait until every node of the job is ready: a rank that starts alone would wait in vain for its peers."""
+        if self._gang is None:
+            return
+        self._gang.say_ready()
+        while not self._gang.has_begun:
+            self._check_stop()
+            self._gang.wait(_TICK)
 
     def _on_sigterm(self, *_: object) -> None:
         self._terminated = True
@@ -320,48 +353,6 @@ class NodeRun:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
         except OSError:
             sys.stderr.write(text)
-
-
-def _ending_of(fault: TrainshedError) -> Ending:
-    """A fault before training: the user's if what they named cannot be used, else the platform's."""
-    cause: Cause = "platform"
-    if isinstance(fault, InvalidInput | NotFound):
-        cause = "user"
-    elif isinstance(fault, HostUnfit):
-        cause = "node"
-    return Ending("failed", cause, fault.code, fault.message, fault.hint)
-
-
-def _ending_of_os(fault: OSError) -> Ending:
-    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Ending(
-            "failed",
-            "node",
-            "disk_full",
-            "The node's disk is full.",
-            "Free some room (`trainshed status` shows it), then rerun the job.",
-        )
-    return Ending("failed", "platform", "runner", f"The runner could not go on: {fault}.", "Rerun the job.")
-
-
-def _with_output_fault(ending: Ending, fault: TrainshedError) -> Ending:
-    """A job whose results could not be stored has not completed, whatever its exit code says."""
-    if ending.outcome != "completed":
-        return ending
-    return Ending(
-        "failed",
-        "platform",
-        "output",
-        f"The training ended well, but its outputs could not be uploaded: {fault.message}",
-        fault.hint or "The files are kept on the node; ask the administrator.",
-    )
-
-
-def _farewell(ending: Ending) -> str:
-    if ending.outcome == "completed":
-        return "the job has completed"
-    text = f"the job has {'failed' if ending.outcome == 'failed' else 'been stopped'}: {ending.message}"
-    return f"{text} {ending.hint}".rstrip()
 
 
 def _size(path: Path) -> int:

@@ -68,7 +68,8 @@ def plan_sandbox(
         mounts=tuple(mounts),
         overlays=tuple(overlays),
         files=launch.files,
-        hostname=f"{launch.job_name[:50]}-{launch.node_index}".lower().replace("_", "-").strip("-"),
+        hostname=_host_name(launch),
+        peers=launch.peers,
         network=launch.network,
         hosts=_platform_hosts(launch, site),
         forwards=tuple(Forward(item.port, item.host, item.port) for item in site.ports),
@@ -91,6 +92,12 @@ def trust_variables(site: Site, *, is_walled: bool) -> dict[str, str]:
     if not site.ca_bundle:
         return {}
     return dict.fromkeys(_TRUST_VARIABLES, CA_BUNDLE_PATH if is_walled else site.ca_bundle)
+
+
+def _host_name(launch: NodeLaunch) -> str:
+    if launch.peers:
+        return launch.peers[launch.node_index].names[0]
+    return f"{launch.job_name[:50]}-{launch.node_index}".lower().replace("_", "-").strip("-")
 
 
 def _platform_hosts(launch: NodeLaunch, site: Site) -> tuple[tuple[str, str], ...]:

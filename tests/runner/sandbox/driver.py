@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.model.errors import TrainshedError
-from trainshed.model.launch_plan import GeneratedFile, Limits
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import Environment, GeneratedFile, Limits, NodeLaunch, Peer
 from trainshed.runner.broker import Broker
+from trainshed.runner.gang import join_gang
 from trainshed.runner.sandbox import (
     Forward,
     Mount,
@@ -31,6 +33,7 @@ from trainshed.runner.sandbox import (
     SandboxSpec,
     namespace,
 )
+from trainshed.runner.site import PlatformPort, Site
 from trainshed.store import open_store
 
 SYS_KEYCTL, SYS_ADD_KEY = {"x86_64": 250, "aarch64": 219}, {"x86_64": 248, "aarch64": 217}
@@ -67,6 +70,13 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     root = run_folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     os.environ.update(request.get("environment", {}))
+    gang = None
+    if "node" in request:
+        peers = tuple(
+            Peer(f"127.0.0.{index + 2}", (f"node-{index}", f"n{index}")) for index in range(request["nodes"])
+        )
+        ports = tuple(PlatformPort(item[0], item[1]) for item in request.get("forwards", []))
+        gang = join_gang(RunFolder(run_folder), plan_node(request, peers), Site("", "", ports))
     held = []
     if "descriptors" in request:
         namespace.claim_namespace()  # As a runner does first of all: what it opens is then its own to mount.
@@ -92,6 +102,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         files=tuple(GeneratedFile(*item) for item in request.get("files", [])),
         network=request.get("network", "none"),
         forwards=tuple(Forward(*item) for item in request.get("forwards", [])),
+        hostname=peers[request["node"]].names[0] if gang else "trainshed",
+        peers=peers if gang else (),
+        shared_network=gang.network if gang else -1,
         limits=Limits(**{"grace": 1, **request.get("limits", {})}),
         outside_uid=65534 if os.geteuid() == 0 else None,
         allow_unsandboxed=request.get("allow_unsandboxed", False),
@@ -126,6 +139,11 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     ]
     answer: dict[str, Any] = {"events": [], "message": "", "checked": False}
     sandbox.prepare()
+    if gang is not None:
+        gang.require_network()
+        gang.say_ready()
+        while not gang.has_begun and gang.ending is None:
+            gang.wait(1)
     sandbox.start(processes)
     if broker is not None:
         broker.start(sandbox.bindings)
@@ -137,6 +155,11 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
             if isinstance(event, SandboxEnded):
                 answer["message"] = event.message
         answer["checked"] = sandbox.check_limits() or answer["checked"]
+        if gang is not None:
+            gang.take_news()
+            if gang.ending is not None and not answer.get("ending"):
+                answer["ending"] = dataclasses.asdict(gang.ending)
+                sandbox.stop(1)
         if stop and stop["line"] in processes[0].log.read_text(errors="replace"):
             sandbox.kill() if stop.get("kill") else sandbox.stop(stop["grace"])
             stop = None
@@ -152,8 +175,30 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         store.close()
     answer["exits"] = {rank: dataclasses.asdict(found) for rank, found in sandbox.exits.items()}
     answer["kind"], answer["limits"] = sandbox.kind, sandbox.limits_in_force
+    if gang is not None:
+        failed = any(found.exit_code for found in sandbox.exits.values())
+        gang.leave("failed" if failed else "completed")
     answer["stage_left"] = os.listdir(sandbox._stage._folder) if sandbox._stage else []
     return answer
+
+
+def plan_node(request: dict[str, Any], peers: tuple[Peer, ...]) -> NodeLaunch:
+    return NodeLaunch(
+        job_id="job",
+        job_name="job",
+        workspace_id="ours",
+        attempt=1,
+        node_index=request["node"],
+        node_count=len(peers),
+        world_size=len(peers),
+        code_bucket="",
+        code_prefix="",
+        code_path="/code",
+        processes=(),
+        environment=Environment("python", ""),
+        network=request.get("network", "none"),
+        peers=peers,
+    )
 
 
 def plant_key(secret: bytes) -> None:

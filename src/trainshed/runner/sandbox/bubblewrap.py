@@ -96,7 +96,7 @@ def compile_init() -> bytes:
 def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> list[str]:
     """Every option of bubblewrap for a spec whose folders are staged."""
     arguments = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if spec.network != "open":
+    if spec.network != "open" and spec.shared_network < 0:
         arguments += ["--unshare-net"]
     arguments += ["--disable-userns", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
     arguments += [
@@ -153,7 +153,9 @@ def render_identity_files(spec: SandboxSpec) -> list[GeneratedFile]:
         "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     )
     group = f"root:x:0:\n{user}:x:{gid}:\nnogroup:x:65534:\n"
-    hosts = f"127.0.0.1 localhost {spec.hostname}\n::1 localhost ip6-localhost\n"
+    own_name = "" if spec.peers else f" {spec.hostname}"
+    hosts = f"127.0.0.1 localhost{own_name}\n::1 localhost ip6-localhost\n"
+    hosts += "".join(f"{peer.address} {' '.join(peer.names)}\n" for peer in spec.peers)
     hosts += "".join(f"{address} {name}\n" for address, name in spec.hosts)
     # The sandbox's own resolver; where there is none, the question is refused at once.
     resolver = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"

@@ -14,13 +14,16 @@ __all__ = [
     "bind_with_owner",
     "claim_namespace",
     "enter_private_namespace",
+    "enter_user_namespace",
+    "join_network",
     "mount",
     "mount_overlay",
     "open_user_namespace",
     "unmount",
+    "unshare_network",
 ]
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 # These system calls came after the tables were unified: one number on every architecture.
@@ -42,31 +45,50 @@ class _MountAttributes(ctypes.Structure):
     )
 
 
-def enter_private_namespace() -> None:
+def enter_private_namespace(users: int = -1) -> None:
     """Give this process mounts of its own, which vanish with it. A second call does nothing.
 
-    An ordinary user gets a user namespace as well, in which the ids stay what they are. The kernel allows
-    that only while the process has a single thread.
+    An ordinary user gets a user namespace as well, in which the ids stay what they are: a new one, or the one
+    that `users` is a descriptor of. The kernel allows that only while the process has a single thread.
     """
     global _private_in
     if _private_in == os.getpid():
         return
-    is_root = os.geteuid() == 0
-    uid, gid = os.geteuid(), os.getegid()
-    if not is_root:
-        wait_for_threads()
-    if _libc.unshare(CLONE_NEWNS if is_root else CLONE_NEWUSER | CLONE_NEWNS) != 0:
-        error = ctypes.get_errno()
-        raise HostUnfit(
-            f"This process may not create {'a mount' if is_root else 'a user'} namespace: {os.strerror(error)}.",
-            hint=describe_namespace_fix(),
-        )
-    if not is_root:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    if os.geteuid() != 0:
+        if users < 0:
+            enter_user_namespace()
+        else:
+            wait_for_threads()
+            _check(_libc.setns(users, CLONE_NEWUSER), "enter the user namespace of the job's network")
+    _check(_libc.unshare(CLONE_NEWNS), "create a mount namespace")
     _private_in = os.getpid()
     mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def enter_user_namespace() -> None:
+    """Give this process a user namespace of its own, in which its ids stay what they are."""
+    uid, gid = os.geteuid(), os.getegid()
+    wait_for_threads()
+    _check(_libc.unshare(CLONE_NEWUSER), "create a user namespace")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def unshare_network() -> None:
+    """Give the calling thread, and no other, a new and empty network."""
+    _check(_libc.unshare(CLONE_NEWNET), "create a network namespace")
+
+
+def join_network(descriptor: int) -> None:
+    """Take the calling thread, and no other, into a network."""
+    _check(_libc.setns(descriptor, CLONE_NEWNET), "enter the job's network")
+
+
+def _check(result: int, deed: str) -> None:
+    if result != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise HostUnfit(f"This process may not {deed}: {reason}.", hint=describe_namespace_fix())
 
 
 def claim_namespace() -> None:

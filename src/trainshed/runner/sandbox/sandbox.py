@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import marshal
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from trainshed.runner.sandbox import bubblewrap, init, namespace
 from trainshed.runner.sandbox.limits import LimitKeeper
 from trainshed.runner.sandbox.relay import Relay
 from trainshed.runner.sandbox.resolver import Resolver
+from trainshed.runner.sandbox.spawn import open_log, spawn, wait_readable
 from trainshed.runner.sandbox.spec import (
     Forward,
     RankStarted,
@@ -107,7 +107,7 @@ class Sandbox:
         try:
             logs += [open_log(process.log) for process in processes]
             self._spawn(theirs, logs)
-            if self._stage is not None and self.spec.network != "open":
+            if self._has_own_network():
                 self._resolver = Resolver.start(self._init_pid, [name for _, name in self.spec.hosts])
             plan = {
                 "grace": float(self.spec.limits.grace),
@@ -140,8 +140,15 @@ class Sandbox:
                 os.close(log)
 
     def _list_forwards(self) -> tuple[Forward, ...]:
-        is_walled = self._stage is not None and self.spec.network == "platform"
-        return self.spec.forwards if is_walled else ()
+        is_ours = self._has_own_network() and self.spec.network == "platform"
+        return self.spec.forwards if is_ours else ()
+
+    def _has_own_network(self) -> bool:
+        """Whether this sandbox's network is its alone, so that its doors are to be opened here."""
+        return self._stage is not None and self.spec.network != "open" and self.spec.shared_network < 0
+
+    def _is_in_shared_network(self) -> bool:
+        return self._stage is not None and self.spec.network != "open" and self.spec.shared_network >= 0
 
     def _list_variables(self) -> dict[str, str]:
         home = self.spec.home if self._stage is not None else str(self.spec.run_root / "home")
@@ -172,25 +179,21 @@ class Sandbox:
                 kept += [info_write, listing]
             else:
                 command = [python, "-I", "-S", str(Path(init.__file__).resolve()), control]
-            owner = owner_of(self.spec)
-            self._process = subprocess.Popen(
+            self._process = spawn(
                 command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._errors,
-                stderr=self._errors,
-                pass_fds=kept,
-                env={},
-                cwd="/",
-                user=owner[0] if owner else None,
-                group=owner[1] if owner else None,
-                extra_groups=[] if owner else None,
-                start_new_session=True,
+                kept=kept,
+                output=self._errors,
+                owner=owner_of(self.spec),
+                network=self.spec.shared_network if self._is_in_shared_network() else -1,
             )
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             for descriptor in opened:
                 os.close(descriptor)
             opened.clear()
-            raise self._explain_failure(f"{error.filename or command[0]}: {error.strerror}") from error
+            reason = str(error)
+            if isinstance(error, OSError):
+                reason = f"{error.filename or command[0]}: {error.strerror}"
+            raise self._explain_failure(reason) from error
         try:
             os.close(opened.pop(1))
             theirs.close()
@@ -390,17 +393,3 @@ class Sandbox:
         if self._stage is not None:
             self._stage.close()
         self.ended = True
-
-
-def wait_readable(descriptor: int, seconds: float | None) -> bool:
-    """Wait until a descriptor has something to read."""
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(None if seconds is None else max(0, int(seconds * 1000))))
-
-
-def open_log(path: Path) -> int:
-    """The spool file of a rank, made if needed, for appending only."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o600)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from trainshed.model.launch_plan import GeneratedFile, Limits
+from trainshed.model.launch_plan import GeneratedFile, Limits, Peer
 
 __all__ = [
     "Forward",
@@ -62,6 +62,10 @@ class SandboxSpec:
     hostname: str = "trainshed"
     network: Literal["none", "platform", "open"] = "none"
     forwards: tuple[Forward, ...] = ()
+    # All nodes of the job, by which this one knows the others' names.
+    peers: tuple[Peer, ...] = ()
+    # A network that other sandboxes share, as a descriptor of its namespace; its doors are not ours then.
+    shared_network: int = -1
     # Names that the job can use beside those of its loopback: (address, name).
     hosts: tuple[tuple[str, str], ...] = ()
     limits: Limits = field(default_factory=Limits)

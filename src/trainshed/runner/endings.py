@@ -1,0 +1,54 @@
+"""The endings of a node's run that its runner sees itself, and the words for them."""
+
+from __future__ import annotations
+
+import errno
+
+from trainshed.model.attempt import Cause, Ending
+from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
+
+__all__ = ["ending_of", "ending_of_os", "farewell", "with_output_fault"]
+
+
+def ending_of(fault: TrainshedError) -> Ending:
+    """A fault before training: the user's if what they named cannot be used, else the platform's."""
+    cause: Cause = "platform"
+    if isinstance(fault, InvalidInput | NotFound):
+        cause = "user"
+    elif isinstance(fault, HostUnfit):
+        cause = "node"
+    return Ending("failed", cause, fault.code, fault.message, fault.hint)
+
+
+def ending_of_os(fault: OSError) -> Ending:
+    """The ending after a fault of the machine: its full disk, if that is it."""
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Ending(
+            "failed",
+            "node",
+            "disk_full",
+            "The node's disk is full.",
+            "Free some room (`trainshed status` shows it), then rerun the job.",
+        )
+    return Ending("failed", "platform", "runner", f"The runner could not go on: {fault}.", "Rerun the job.")
+
+
+def with_output_fault(ending: Ending, fault: TrainshedError) -> Ending:
+    """A job whose results could not be stored has not completed, whatever its exit code says."""
+    if ending.outcome != "completed":
+        return ending
+    return Ending(
+        "failed",
+        "platform",
+        "output",
+        f"The training ended well, but its outputs could not be uploaded: {fault.message}",
+        fault.hint or "The files are kept on the node; ask the administrator.",
+    )
+
+
+def farewell(ending: Ending) -> str:
+    """The last line of the platform in the job's log."""
+    if ending.outcome == "completed":
+        return "the job has completed"
+    text = f"the job has {'failed' if ending.outcome == 'failed' else 'been stopped'}: {ending.message}"
+    return f"{text} {ending.hint}".rstrip()
