@@ -2,7 +2,7 @@
 
 import os
 
-from trainshed_start import say
+from trainshed_start.hooks import say
 
 __all__ = ["change"]
 

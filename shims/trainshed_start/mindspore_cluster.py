@@ -2,7 +2,7 @@
 
 On Ascend the ranks meet by the rank table. On CPUs they meet at a scheduler process, named by MS_ variables. Both
 come from here at the call of `init()`: the variables from the ranks that the launch (or the script's own launcher)
-gave, the scheduler from whoever is rank 0. Who was started by `msrun` has MS_ROLE already and is left alone.
+gave, the scheduler from whoever is rank 0. Whoever was started by `msrun` meets elsewhere and is left alone.
 """
 
 import atexit
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from trainshed_start import is_rehearsal, report_fault, say
+from trainshed_start.hooks import is_rehearsal, report_fault, say
 from trainshed_start.mindspore_scheduler import count_connections
 
 __all__ = ["change", "prepare"]
@@ -58,25 +58,33 @@ def change(name, module):
 
 def _join():
     meeting_point = os.environ.get("TRAINSHED_MS_SCHED", "")
-    if os.environ.get("MS_ROLE") or ":" not in meeting_point:
-        return
-    size = _number("OMPI_COMM_WORLD_SIZE", "RANK_SIZE", "WORLD_SIZE")
-    rank = _number("OMPI_COMM_WORLD_RANK", "RANK_ID", "RANK")
-    if size is None or rank is None:
-        return
-    rank = _repair(rank, size)
     host, _, port = meeting_point.rpartition(":")
-    os.environ.update(
-        {
-            "MS_ROLE": "MS_WORKER",
-            "MS_NODE_ID": str(rank),
-            "MS_WORKER_NUM": str(size),
-            "MS_SCHED_HOST": host,
-            "MS_SCHED_PORT": port,
-        }
-    )
-    if rank == 0 and not _listens(host, int(port)):
+    if not host:
+        return
+    role = os.environ.get("MS_ROLE", "")
+    if not role:
+        size = _number("OMPI_COMM_WORLD_SIZE", "RANK_SIZE", "WORLD_SIZE")
+        rank = _number("OMPI_COMM_WORLD_RANK", "RANK_ID", "RANK")
+        if size is None or rank is None:
+            return
+        os.environ.update(
+            {
+                "MS_ROLE": "MS_WORKER",
+                "MS_NODE_ID": str(_repair(rank, size)),
+                "MS_WORKER_NUM": str(size),
+                "MS_SCHED_HOST": host,
+                "MS_SCHED_PORT": port,
+            }
+        )
+    elif role != "MS_WORKER" or meeting_point != _chosen_meeting_point():
+        # The work of another launcher, which has a scheduler of its own.
+        return
+    if os.environ.get("MS_NODE_ID") == "0" and not _listens(host, int(port)):
         _start_scheduler()
+
+
+def _chosen_meeting_point():
+    return os.environ.get("MS_SCHED_HOST", "") + ":" + os.environ.get("MS_SCHED_PORT", "")
 
 
 def _repair(rank, size):

@@ -2,7 +2,7 @@
 
 import functools
 
-from trainshed_start import say
+from trainshed_start.hooks import say
 
 __all__ = ["change"]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,3 +178,161 @@ def test_modules_keep_their_loader_and_source(run: Run) -> None:
         """
     done = run("-c", textwrap.dedent(program), modules=MINDSPORE, TRAINSHED_REHEARSAL="1")
     assert done.stdout == "SourceFileLoader True\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        # Guide's call on several nodes: its hosts come with ports.
+        (
+            "--cluster_node_ips=10.0.0.1:7000,10.0.0.2:7000 --node_ip=10.0.0.2 --started_port=7000 "
+            "--selected_gpus=0,1,2,3,4,5,6,7 train.py --ips x",
+            "--master=10.0.0.1:7000 --nnodes=2 --rank=1 --nproc_per_node=8 --devices=0,1,2,3,4,5,6,7 train.py --ips x",
+        ),
+        (
+            "--selected_gpus=0,1 --log_dir mylog train.py",
+            "--nproc_per_node=2 --devices=0,1 --log_dir=mylog train.py",
+        ),
+        ("--selected_gpus 0 train.py", "--nproc_per_node=1 --devices=0 train.py"),
+        ("--ips=10.0.0.1,10.0.0.2 t.py", "--master=10.0.0.1:6170 --nnodes=2 --rank=0 t.py"),
+        ("--nproc_per_node 4 --selected_gpus=0,1 t.py", "--devices=0,1 --nproc_per_node=4 t.py"),
+        # Today's own options are left as they are, one node has no master, and flags of the script are its own.
+        (
+            "--devices=0,1 --master=a:1 train.py --selected_gpus=3",
+            "--devices=0,1 --master=a:1 train.py --selected_gpus=3",
+        ),
+        ("--cluster_node_ips=10.0.0.1 --node_ip=10.0.0.1 t.py", "t.py"),
+        ("--use_paddlecloud t.py", "t.py"),
+        ("", ""),
+    ],
+)
+def test_old_options_of_paddles_launcher_are_rewritten(run: Run, given: str, passed_on: str) -> None:
+    launcher = {
+        "paddle/__init__.py": "",
+        "paddle/distributed/__init__.py": "",
+        "paddle/distributed/launch/__init__.py": "",
+        "paddle/distributed/launch/__main__.py": "import sys; print(' '.join(sys.argv[1:]))",
+    }
+    done = run("-m", "paddle.distributed.launch", *given.split(), modules=launcher)
+    assert (done.returncode, done.stdout) == (0, passed_on + "\n"), done.stderr
+    changed = given.replace("--log_dir mylog", "--log_dir=mylog") != passed_on
+    assert done.stderr.count("[trainshed] options of an early paddle.distributed.launch") == changed
+
+
+def test_in_a_rehearsal_paddles_launcher_is_given_processes_without_devices(run: Run) -> None:
+    launcher = {
+        "paddle/__init__.py": "",
+        "paddle/distributed/__init__.py": "",
+        "paddle/distributed/launch/__init__.py": "",
+        "paddle/distributed/launch/__main__.py": "import sys; print(' '.join(sys.argv[1:]))",
+    }
+    variables = {"TRAINSHED_REHEARSAL": "1", "PADDLE_MASTER": "127.0.0.2:29402", "TRAINSHED_NODE": "1"}
+    flags = "--cluster_node_ips=a:1,b:1 --selected_gpus=0,1 t.py"
+    done = run(
+        "-m",
+        "paddle.distributed.launch",
+        *flags.split(),
+        modules=launcher,
+        TRAINSHED_HOOKS="-paddle",
+        **variables,
+    )
+    assert done.stdout == "--master=127.0.0.2:29402 --nnodes=2 --rank=1 --nproc_per_node=2 t.py\n", (
+        done.stderr
+    )
+
+
+SCHEDULED = {
+    **MINDSPORE,
+    "mindspore/_c_expression.py": """
+        import os, socket, time
+        def init_cluster():
+            listener = socket.create_server((os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])))
+            print("serving", os.environ["MS_ROLE"], os.environ["MS_WORKER_NUM"], "MS_NODE_ID" in os.environ, flush=True)
+            held = [listener.accept() for _ in range(9)]
+        """,
+    "mindspore/communication/management.py": """
+        import atexit, os, socket, time
+        from mindspore import context
+        atexit.register(lambda: held.close())
+        def init(backend_name=None):
+            for _ in range(200):
+                try:
+                    global held
+                    held = socket.create_connection((os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])))
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            print(*(os.environ[n] for n in ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM")), bool(held), flush=True)
+        """,
+}
+JOIN = "from mindspore.communication import init; init()"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def is_served(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"RANK_ID": "0", "RANK_SIZE": "2"},
+        {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": "0", "MS_WORKER_NUM": "2", "MS_SCHED_HOST": "127.0.0.1"},
+    ],
+    ids=["ranks", "variables"],
+)
+def test_rank_0_brings_mindspores_scheduler_which_ends_with_it(
+    run: Run, tmp_path: Path, given: dict[str, str]
+) -> None:
+    port = free_port()
+    given = {**given, "TRAINSHED_REHEARSAL": "1", "TRAINSHED_MS_SCHED": f"127.0.0.1:{port}"}
+    if "MS_ROLE" in given:
+        given["MS_SCHED_PORT"] = str(port)
+    done = run("-c", JOIN, modules=SCHEDULED, **given)
+    assert (done.returncode, done.stdout) == (0, "MS_WORKER 0 2 True\n"), done.stderr
+    assert (tmp_path / "mindspore_scheduler.log").read_text() == "serving MS_SCHED 2 False\n"
+    deadline = time.monotonic() + 20
+    while is_served(port):
+        assert time.monotonic() < deadline, "the scheduler outlives its ranks"
+        time.sleep(0.1)
+
+
+def test_a_scheduler_that_is_there_and_other_launchers_are_left_alone(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        meeting = {"TRAINSHED_REHEARSAL": "1", "TRAINSHED_MS_SCHED": f"127.0.0.1:{port}"}
+        done = run("-c", JOIN, modules=SCHEDULED, RANK_ID="0", RANK_SIZE="1", **meeting)
+        assert done.stdout == "MS_WORKER 0 1 True\n", done.stderr
+        msrun = {
+            "MS_ROLE": "MS_WORKER",
+            "MS_NODE_ID": "0",
+            "MS_WORKER_NUM": "4",
+            "MS_SCHED_HOST": "127.0.0.1",
+        }
+        elsewhere = {"TRAINSHED_MS_SCHED": "127.0.0.1:9", "MS_SCHED_PORT": port, "TRAINSHED_REHEARSAL": "1"}
+        done = run("-c", JOIN, RANK_ID="0", RANK_SIZE="1", **msrun, **elsewhere)
+        assert done.stdout == "MS_WORKER 0 4 True\n", done.stderr
+    assert not (tmp_path / "mindspore_scheduler.log").exists()
+
+
+def test_ranks_that_are_numbered_from_0_on_every_node_are_put_right(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        meeting = {"TRAINSHED_REHEARSAL": "1", "TRAINSHED_MS_SCHED": f"127.0.0.1:{listener.getsockname()[1]}"}
+        ranks = {
+            "RANK_ID": "0",
+            "RANK_SIZE": "16",
+            "DEVICE_ID": "0",
+            "TRAINSHED_NODE": "1",
+            "TRAINSHED_NODES": "2",
+        }
+        done = run("-c", JOIN, modules=SCHEDULED, **ranks, **meeting)
+    assert done.stdout == "MS_WORKER 8 16 True\n"
+    assert (
+        "RANK_ID=0 on node 1 is a rank of node 0" in done.stderr
+        and "export RANK_ID=$((node * 8 + i))" in done.stderr
+    )
