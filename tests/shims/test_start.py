@@ -246,7 +246,9 @@ SCHEDULED = {
     "mindspore/_c_expression.py": """
         import os, socket, time
         def init_cluster():
-            listener = socket.create_server((os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])))
+            listener = socket.socket()
+            listener.bind((os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])))
+            listener.listen(9)
             print("serving", os.environ["MS_ROLE"], os.environ["MS_WORKER_NUM"], "MS_NODE_ID" in os.environ, flush=True)
             held = [listener.accept() for _ in range(9)]
         """,
