@@ -16,9 +16,11 @@ from trainshed.api.obs.checksums import (
     read_checksum_header,
     read_content_md5,
 )
+from trainshed.api.obs.desk import Later
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.signatures.chunks import STREAMING, ChunkDecoder
 from trainshed.api.obs.visit import Visit
+from trainshed.store.embedded.together import ObjectReception, commit_together
 
 __all__ = ["BodyReader", "receive", "receive_document"]
 
@@ -133,11 +135,16 @@ async def receive(visit: Visit, begin: Callable[[BodyReader], Receiver[T]]) -> t
         # Most objects are small: one thread does it all in one go.
         body = b"".join([piece async for piece in exchange.pieces()])
 
-        def store() -> tuple[T, dict[str, str]]:
+        def store() -> tuple[T, dict[str, str]] | Later[tuple[T, dict[str, str]]]:
             reader, target = start()
             try:
                 target.write(reader.take(body))
                 checksum = reader.finish()
+                reception: object = target
+                if isinstance(reception, ObjectReception):
+                    # Those that come at the same time are made durable together.
+                    whole = reception.finish(expected_md5=reader.expected_md5, attributes=checksum)
+                    return Later(whole, commit_together, lambda info: (info, checksum))
                 return target.commit(expected_md5=reader.expected_md5, attributes=checksum), checksum
             except BaseException:
                 target.abort()

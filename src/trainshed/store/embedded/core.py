@@ -13,15 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from trainshed.model.errors import InvalidInput, NotFound, Unavailable
+from trainshed.model.errors import InvalidInput, NotFound, TrainshedError, Unavailable
 from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import bucket_rows, garbage, index, multipart_rows, quotas
 from trainshed.store.embedded.blobs import Blobs
 from trainshed.store.embedded.check import CheckReport, check_store
 from trainshed.store.embedded.part_files import PartFiles
 from trainshed.store.embedded.reserve import Reserve
+from trainshed.store.embedded.together import Wanted, put_objects
 from trainshed.store.embedded.transactions import Transactions, explain_os_error, explained_errors
-from trainshed.store.object_store import Bucket, Condition, ObjectInfo, Usage
+from trainshed.store.object_store import Bucket, ObjectInfo, Usage
 
 __all__ = ["StoreCore", "checked_metadata", "pieces_of"]
 
@@ -55,6 +56,8 @@ class StoreCore:
         self._transactions = Transactions(folder / "index.sqlite")
         self._swept: list[str] = []
         self._swept_lock = threading.Lock()
+        # Buckets that were there when they were last looked at.
+        self._seen_buckets: set[str] = set()
         self._reserve = Reserve(folder / "reserve")
         _live.add(self)
         try:
@@ -190,12 +193,12 @@ class StoreCore:
                 return
             self._write(partial(multipart_rows.drop_uploads, upload_ids=names))
 
-    def _commit_row(
-        self, row: index.Row, folders: Sequence[Path], condition: Condition | None = None
-    ) -> ObjectInfo:
-        info, free = self._write(lambda connection: index.put_object(connection, row, condition), folders)
-        self._remove(free)
-        return info
+    def _commit_rows(
+        self, wanted: Sequence[Wanted], folders: Iterable[Path]
+    ) -> list[ObjectInfo | TrainshedError]:
+        results = self._write(lambda connection: put_objects(connection, wanted), folders)
+        self._remove([blob for result in results if isinstance(result, tuple) for blob in result[1]])
+        return [result[0] if isinstance(result, tuple) else result for result in results]
 
     def _write_freeing(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Write what makes room. On a full disk the index could not even take the note, but for the reserve."""

@@ -19,6 +19,7 @@ from trainshed.store.object_store import Condition, Listing, ObjectInfo, Removal
 __all__ = [
     "APPENDABLE",
     "COLUMNS",
+    "ROW_MARKS",
     "Row",
     "check_condition",
     "copy_prefix",
@@ -35,10 +36,12 @@ __all__ = [
     "put_pieces",
     "read_row",
     "rename_prefix",
+    "row_values",
     "successor",
 ]
 
 COLUMNS = "key, blob, size, md5, sha256, content_type, metadata, modified_at, kind, version_id, attributes"
+ROW_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 APPENDABLE = "appendable"
 _MAX_KEY_BYTES = 1024
 
@@ -129,25 +132,31 @@ def put_object(
         gone = versions.make_way(connection, number, key, bucket.versioning)
         info = replace(info, version_id=versions.new_id(bucket.versioning))
     connection.execute(
-        f"INSERT OR REPLACE INTO objects (bucket_id, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            number,
-            key,
-            row.blob,
-            info.size,
-            info.etag,
-            row.sha256,
-            info.content_type,
-            format_mapping(info.metadata),
-            info.modified_at,
-            APPENDABLE if info.is_appendable else "",
-            info.version_id,
-            format_mapping(info.attributes),
-        ),
+        f"INSERT OR REPLACE INTO objects (bucket_id, {COLUMNS}) VALUES {ROW_MARKS}",
+        row_values(number, replace(row, info=info)),
     )
     if old is None or info.size > old[2] or bucket.versioning:
         check_quota(connection, bucket.workspace_id)
     return info, release(connection, gone)
+
+
+def row_values(number: int, row: Row) -> tuple[Any, ...]:
+    """What the table holds of an object, with the number of its bucket before it."""
+    info = row.info
+    return (
+        number,
+        info.key.encode(),
+        row.blob,
+        info.size,
+        info.etag,
+        row.sha256,
+        info.content_type,
+        format_mapping(info.metadata),
+        info.modified_at,
+        APPENDABLE if info.is_appendable else "",
+        info.version_id,
+        format_mapping(info.attributes),
+    )
 
 
 def put_pieces(connection: sqlite3.Connection, blob: str, pieces: Sequence[tuple[int, str]]) -> None:

@@ -6,9 +6,8 @@ import io
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from trainshed.model.errors import NotAllowed
@@ -19,7 +18,7 @@ from trainshed.store.embedded.blobs import BlobWriter
 from trainshed.store.embedded.core import checked_metadata, pieces_of
 from trainshed.store.embedded.expiry import ExpiryOperations
 from trainshed.store.embedded.file_window import FileWindow, copy_file
-from trainshed.store.embedded.upload import Reception, Sink
+from trainshed.store.embedded.together import ObjectReception
 from trainshed.store.object_store import FOLDER_TYPE, Bucket, Condition, ObjectInfo
 
 __all__ = ["EmbeddedStore"]
@@ -49,6 +48,7 @@ class EmbeddedStore(ExpiryOperations, AppendOperations):
             return left
 
         uploads, free = self._write(work)
+        self._seen_buckets.discard(name)
         self._part_files.remove(uploads)
         self._remove(free)
 
@@ -69,26 +69,22 @@ class EmbeddedStore(ExpiryOperations, AppendOperations):
         attributes: dict[str, str] | None = None,
         condition: Condition | None = None,
         with_sha256: bool = False,
-    ) -> Reception[ObjectInfo]:
+    ) -> ObjectReception:
         """Begin an object whose bytes arrive piece by piece."""
         check_key(key)
-        self.bucket(bucket)
+        if bucket not in self._seen_buckets:
+            # Only to refuse before the bytes come: the bucket is looked up again when they are committed.
+            self.bucket(bucket)
+            self._seen_buckets.add(bucket)
         about = checked_metadata(metadata)
 
-        def record(sink: Sink, folders: Sequence[Path], late: dict[str, str]) -> ObjectInfo:
-            info = ObjectInfo(
-                bucket,
-                key,
-                sink.size,
-                sink.md5,
-                time.time(),
-                content_type,
-                about,
-                {**(attributes or {}), **late},
-            )
-            return self._commit_row(index.Row(info, sink.id, sink.sha256), folders, condition)
+        def describe(blob: BlobWriter, late: dict[str, str]) -> index.Row:
+            kept = {**(attributes or {}), **late}
+            info = ObjectInfo(bucket, key, blob.size, blob.md5, time.time(), content_type, about, kept)
+            return index.Row(info, blob.id, blob.sha256)
 
-        return Reception(BlobWriter(self._blobs, with_sha256=with_sha256), record)
+        blob = BlobWriter(self._blobs, with_sha256=with_sha256)
+        return ObjectReception(blob, describe, condition, self._commit_rows)
 
     def put(
         self,

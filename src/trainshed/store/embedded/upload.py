@@ -67,26 +67,36 @@ class Reception(Generic[T]):
         attributes: dict[str, str] | None = None,
     ) -> T:
         """Make what was written visible and durable, in place of what was there before."""
+        folders = self.publish(expected_md5, expected_sha256)
+        try:
+            result = self._record(self._blob, folders, attributes or {})
+        except TrainshedError as error:
+            self.conclude(error)
+            raise
+        self.conclude(result)
+        return result
+
+    def publish(self, expected_md5: str, expected_sha256: str) -> list[Path]:
+        """Make the bytes durable if they are the right ones; returns the folders to sync before the index row is."""
         blob = self._blob
         self._is_over = True
         try:
             _check_digest("MD5", blob.md5, expected_md5)
             if expected_sha256:
                 _check_digest("SHA-256", blob.sha256, expected_sha256)
-            folders = blob.publish()
+            return blob.publish()
         except BaseException:
             blob.discard()
             raise
-        try:
-            result = self._record(blob, folders, attributes or {})
-        except TrainshedError as error:
-            # When nobody can say whether the row was committed, the blob must stay: once this process is
-            # gone, the sweep asks the index and knows. The same holds for an interrupt, which is not caught.
-            if error.code not in UNCERTAIN:
-                blob.discard()
-            raise
-        blob.settle()
-        return result
+
+    def conclude(self, outcome: object) -> None:
+        """Clear up after the index row was committed, or refused."""
+        if not isinstance(outcome, Exception):
+            self._blob.settle()
+        # When nobody can say whether the row was committed, the blob must stay: once this process is gone, the
+        # sweep asks the index and knows. The same holds for an interrupt, which never comes here.
+        elif isinstance(outcome, TrainshedError) and outcome.code not in UNCERTAIN:
+            self._blob.discard()
 
     def abort(self) -> None:
         """Discard what was written. Does nothing after `commit`."""
