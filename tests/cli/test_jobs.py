@@ -253,3 +253,41 @@ def test_platform_that_is_down_is_explained() -> None:
     )
     assert result.exit_code == 1
     assert "does not answer" in result.stderr
+
+
+LAUNCHER = """
+import os, pathlib, sys
+pathlib.Path("log").mkdir()
+pathlib.Path("log/workerlog.0").write_text("waiting for rank 1\\n")
+pathlib.Path("log/workerlog.1").write_text(
+    'Traceback (most recent call last):\\n  File "/job/code/worker.py", line 7, in <module>\\n'
+    "    import no_such_library\\nModuleNotFoundError: No module named 'no_such_library'\\n"
+)
+pathlib.Path("notes").mkdir()
+pathlib.Path("notes/epoch-1.txt").write_text("best so far")
+print("LAUNCH INFO Exit code 1", flush=True)
+sys.exit(1)
+"""
+
+
+def test_a_launchers_files_are_logs_and_tell_the_reason_and_other_files_are_kept(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "launch.py").write_text(LAUNCHER)
+    result = run("run", "--code", tmp_path / "code", "--boot", "launch.py", "--name", "launched", "-f")
+    assert result.exit_code == 1
+    told = json.loads(run("explain", "launched", "--json").stdout)
+    assert told["answer"]["reason"] == "missing_module" and told["stream"] == "workerlog.1"
+    assert told["answer"]["place"] == "/job/code/worker.py:7"
+    assert told["last_lines"][-1] == "ModuleNotFoundError: No module named 'no_such_library'"
+    listed = run("logs", "launched", "--list").stdout.split()
+    assert "workerlog.0" in listed and "workerlog.1" in listed
+    assert run("logs", "launched", "--stream", "workerlog.0").stdout == "waiting for rank 1\n"
+    assert "no log 'workerlog.7'" in run("logs", "launched", "--stream", "workerlog.7").stderr
+    assert "waiting for rank 1" not in run("logs", "launched").stdout
+    files = json.loads(run("files", "launched", "--json").stdout)
+    assert [(file["path"], file["size"]) for file in files] == [("job/code/notes/epoch-1.txt", 11)]
+    assert run("files", "launched", "job/code/notes", "--to", tmp_path / "home").exit_code == 0
+    assert (tmp_path / "home/job/code/notes/epoch-1.txt").read_text() == "best so far"
+    assert "left no such file" in run("files", "launched", "other").stderr

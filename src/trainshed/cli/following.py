@@ -82,8 +82,10 @@ def write_stderr(data: bytes) -> None:
 
 def make_writer(stream: str, *, prefixed: bool) -> LineWriter:
     """Logs of ranks go to the standard output, what the platform says to the error stream."""
-    if not stream.startswith("rank-"):
+    if stream.endswith("platform"):
         return LineWriter(f"[{stream}] ", write_stderr)
+    if not stream.startswith("rank-"):
+        return LineWriter(f"[{stream}] " if prefixed else "", write_stdout)
     return LineWriter(f"[rank {stream.removeprefix('rank-')}] " if prefixed else "", write_stdout)
 
 
@@ -150,7 +152,7 @@ class _JobFollower:
         names = [
             info.stream for info in self._client.log_streams(job.id, job.attempt) if self._wanted(info.stream)
         ]
-        prefixed = sum(name.startswith("rank-") for name in names) > 1
+        prefixed = sum(not name.endswith("platform") for name in names) > 1
         for name in names:
             key = f"{job.attempt}/{name}"
             if key in self._seen:

@@ -15,6 +15,7 @@ __all__ = ["logs"]
 @click.argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--rank", type=click.IntRange(0), help="Only the log of this rank, byte for byte.")
+@click.option("--stream", metavar="NAME", help="Only this log of --list, such as a launcher's workerlog.1.")
 @click.option("--all", "every", is_flag=True, help="All ranks, each line behind [rank N].")
 @click.option("--platform", "platform_only", is_flag=True, help="Only what the platform says.")
 @click.option("--attempt", type=click.IntRange(1), help="Of this attempt in place of the last one.")
@@ -24,6 +25,7 @@ def logs(
     job: str,
     follow: bool,
     rank: int | None,
+    stream: str | None,
     every: bool,
     platform_only: bool,
     attempt: int | None,
@@ -36,18 +38,20 @@ def logs(
     """
     from trainshed.cli.following import INTERRUPTED, follow_job, make_writer
 
-    if sum((rank is not None, every, platform_only)) > 1:
-        raise click.UsageError("Give only one of --rank, --all and --platform.")
+    if sum((rank is not None, stream is not None, every, platform_only)) > 1:
+        raise click.UsageError("Give only one of --rank, --stream, --all and --platform.")
     if follow and attempt is not None:
         raise click.UsageError("--follow is for the attempt that runs: leave --attempt out.")
 
-    def wanted(stream: str) -> bool:
-        is_rank = stream.startswith("rank-")
+    def wanted(name: str) -> bool:
+        is_platform = name.endswith("platform")
         if rank is not None:
-            return stream == f"rank-{rank}"
+            return name == f"rank-{rank}"
+        if stream is not None:
+            return name == stream
         if platform_only:
-            return not is_rank
-        return every or not is_rank or stream == "rank-0"
+            return is_platform
+        return every or is_platform or name == "rank-0"
 
     with open_client() as client:
         found = client.get(job)
@@ -68,12 +72,18 @@ def logs(
             raise NotFound(
                 f"The job has no rank {rank}.", hint=f"It has the ranks {', '.join(ranks)}.", where="--rank"
             )
+        if stream is not None and not chosen:
+            raise NotFound(
+                f"The job has no log '{stream[:80]}'.",
+                hint="It has " + (", ".join(info.stream for info in streams) or "none yet") + ".",
+                where="--stream",
+            )
         if not chosen:
             click.echo(f"Job {found.name} is {found.phase} and has no log yet.", err=True)
             return
-        prefixed = sum(name.startswith("rank-") for name in chosen) > 1
+        prefixed = sum(not name.endswith("platform") for name in chosen) > 1
         # What the platform says comes first: staging and installing happened before the training.
-        for name in sorted(chosen, key=lambda name: name.startswith("rank-")):
+        for name in sorted(chosen, key=lambda name: not name.endswith("platform")):
             writer = make_writer(name, prefixed=prefixed)
             for piece in client.logs(found.id, name, attempt=attempt):
                 writer.feed(piece)

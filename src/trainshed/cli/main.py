@@ -24,6 +24,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "jobs": ("trainshed.cli.jobs:jobs", "List jobs, newest first."),
         "show": ("trainshed.cli.jobs:show", "Show one job."),
         "logs": ("trainshed.cli.logs:logs", "Print or follow a job's log."),
+        "files": ("trainshed.cli.files:files", "List or download files that a job left."),
         "metrics": ("trainshed.cli.metrics:metrics", "Show a job's metrics, with a small curve for each."),
         "explain": ("trainshed.cli.jobs:explain", "Say why a job waits or failed, and the next step."),
         "stop": ("trainshed.cli.jobs:stop", "Stop a job."),

@@ -22,6 +22,7 @@ from trainshed.client.results import (
     Event,
     Explanation,
     Job,
+    LeftFile,
     LogStreamInfo,
     MetricSeries,
     read_result,
@@ -190,6 +191,30 @@ class Client(Directory):
             follow=follow,
             patience=patience,
         )
+
+    def files(self, job: str, attempt: int | None = None) -> list[LeftFile]:
+        """The files that a job left in its working folders."""
+        answer = self._transport.get(_job_path(job, "files"), attempt=attempt)
+        return [read_result(LeftFile, item) for item in answer["files"]]
+
+    def download_file(self, job: str, path: str, target: str | Path, attempt: int | None = None) -> Path:
+        """Download a file that a job left; it appears whole or not at all."""
+        place = Path(target)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_name(f".{place.name}.part")
+        try:
+            with (
+                self._transport.stream(
+                    _job_path(job, f"files/{quote(path)}"), query={"attempt": attempt}
+                ) as pieces,
+                part.open("wb") as file,
+            ):
+                for piece in pieces:
+                    file.write(piece)
+            part.replace(place)
+        finally:
+            part.unlink(missing_ok=True)
+        return place
 
     # --- waiting ------------------------------------------------------------------------------------------
 

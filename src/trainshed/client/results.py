@@ -21,6 +21,7 @@ __all__ = [
     "Identity",
     "Job",
     "KeyPair",
+    "LeftFile",
     "LogStreamInfo",
     "Member",
     "MetricPoint",
@@ -148,6 +149,16 @@ class LogStreamInfo:
     size: int = 0
     ended: bool = False
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class LeftFile:
+    """A file that a job left in its working folders."""
+
+    path: str
+    size: int = 0
+    attempt: int = 0
+    node: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from trainshed.console.job_list import digest_of
 from trainshed.console.site import Site
 from trainshed.console.visitor import Visitor, visitor_of
 from trainshed.model.phase import Phase
-from trainshed.services import jobs, logs
+from trainshed.services import jobs, leftovers, logs
 from trainshed.services.access import may
 from trainshed.services.failure_facts import telling_stream
 from trainshed.services.jobs import JobView
@@ -48,6 +48,7 @@ class JobPages:
             spec_text=_as_yaml(job.spec),
             stream=request.query_params.get("stream", "")[:100],
             shown_attempt=_number(request.query_params.get("attempt", "")),
+            files=self._files(visitor, job),
         )
 
     def refresh(self, request: Request) -> Response:
@@ -134,6 +135,11 @@ class JobPages:
     def _delete(self, visitor: Visitor, ref: str) -> str:
         jobs.delete_job(self._site.platform, visitor.caller, ref)
         return "/jobs?done=delete"
+
+    def _files(self, visitor: Visitor, job: JobView) -> list[leftovers.Leftover]:
+        if not Phase(job.phase).is_terminal or not job.attempt:
+            return []
+        return leftovers.list_leftovers(self._site.platform, visitor.caller, job.id)
 
     def _live(self, visitor: Visitor, job: JobView) -> dict[str, Any]:
         """All that the refreshed part shows."""

@@ -122,7 +122,7 @@ def _describe(culprit: _Suspect, node: int) -> Ending:
         line=finding.line,
         reason=finding.reason,
         place=finding.place,
-        stream=culprit.stream,
+        stream=f"node-{node}/{culprit.stream}" if culprit.stream and node > 0 else culprit.stream,
         node=node,
         time=rank_exit.time,
         follows=finding.follows,

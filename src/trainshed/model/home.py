@@ -54,6 +54,15 @@ class RunFolder:
         return self.path / "logs" / f"rank-{rank}.log"
 
     @property
+    def file_logs(self) -> Path:
+        """Copies of the logs that launchers write into files."""
+        return self.path / "logs" / "files"
+
+    def file_log(self, name: str) -> Path:
+        """The copy of one such log."""
+        return self.file_logs / name
+
+    @property
     def metrics(self) -> Path:
         """Metric points of the job, one JSON object per line."""
         return self.path / "metrics.jsonl"

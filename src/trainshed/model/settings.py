@@ -49,6 +49,9 @@ class Settings:
     log_segment_mb: int = _setting(16, "Size at which a piece of a log moves from the spool to the store.")
     code_limit_mb: int = _setting(2048, "Size that the code folder of a job may have, all files together.")
     disk_reserve_mb: int = _setting(512, "Room on the disk that a job must leave free, or it is stopped.")
+    leftovers_mb: int = _setting(
+        100, "Megabytes of files left in a node's working folder that are kept with the job; 0 keeps none."
+    )
     token_days: int = _setting(90, "Days after which a token of a user expires.")
     keep_run_folders_hours: int = _setting(
         24, "Hours after which an ended attempt's working folders are removed."

@@ -26,6 +26,9 @@ from trainshed.runner.gang import Gang
 from trainshed.runner.hold_watch import HoldWatch
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.kept_folders import KeptFoldersWatch
+from trainshed.runner.launcher_logs import LauncherLogs
+from trainshed.runner.leftovers import upload_leftovers
+from trainshed.runner.live_export import LiveExport
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
@@ -34,6 +37,7 @@ from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
 from trainshed.runner.site import read_secrets, read_site
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
+from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
 from trainshed.store.tenancy import require_own_bucket
 
@@ -68,6 +72,7 @@ class NodeRun:
         )
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
+        self._work: WorkFolders | None = None
         self._terminated = False
 
     def walk(self) -> None:
@@ -141,6 +146,8 @@ class NodeRun:
         # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
         pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
         trust = trust_variables(self._site, is_walled=sandbox.kind != "none")
+        self._work = WorkFolders(self._launch, self._folder, folders)
+        self._work.remember()
         processes = [
             SandboxProcess(
                 rank=process.rank,
@@ -164,14 +171,14 @@ class NodeRun:
             sandbox.start(processes)
             # Only now: threads must not be there when the job is started.
             broker.start(sandbox.bindings)
-            return self._watch(sandbox, tail)
+            return self._watch(sandbox, tail, LauncherLogs(self._work, self._folder))
         finally:
             sandbox.close()
             broker.close()
             tail.read(final=True)
             tail.close()
 
-    def _watch(self, sandbox: Sandbox, tail: MetricTail) -> Ending:
+    def _watch(self, sandbox: Sandbox, tail: MetricTail, launcher_logs: LauncherLogs) -> Ending:
         limits = self._launch.limits
         exits: dict[int, RankExit] = {}
         began = time.monotonic()
@@ -186,6 +193,8 @@ class NodeRun:
         kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
         if self._launch.kept:
             kept.start()
+        exporter = LiveExport(self._launch, self._store, self._archive, self._folder, self._note)
+        exporter.start()
         poller = select.poll()
         poller.register(sandbox.fileno(), select.POLLIN)
         if self._gang is not None and self._gang.fileno() >= 0:
@@ -210,6 +219,7 @@ class NodeRun:
                     self._reporter.hold(hold.held_since)
                 if now >= next_metrics:
                     tail.read()
+                    launcher_logs.read()
                     self._ship_logs()
                     next_metrics = now + _METRICS_EVERY
                 if now >= next_system:
@@ -217,7 +227,9 @@ class NodeRun:
                     next_system = now + _SYSTEM_EVERY
         finally:
             sampler.stop()
+            exporter.stop()
             kept.stop()
+            launcher_logs.read(final=True)
         ends = list(exits.values())
         failed = [end for end in ends if end.exit_code]
         # A rank that had failed by itself before tells more than the stop that its failure brought about.
@@ -240,6 +252,7 @@ class NodeRun:
             out_of_memory=out_of_memory,
             memory_mb=limits.memory_mb,
             node=self._launch.node_index,
+            launcher_tails=launcher_logs.tails(),
         )
 
     def _asked_to_end(self, now: float, deadline: float | None) -> Ending | None:
@@ -267,6 +280,10 @@ class NodeRun:
                 if fault is not None:
                     left_behind.append(f"outputs: {fault}")
                     ending = with_output_fault(ending, fault)
+            if self._work is not None:
+                fault = self._bring_leftovers(self._work)
+                if fault is not None:
+                    left_behind.append(f"files of the working folder: {fault}")
             if self._folders is not None:
                 self._folders.close()
             self._log.say(farewell(ending))
@@ -289,6 +306,16 @@ class NodeRun:
             # As long as a log is not archived, its secrets are needed to mask them.
             self._folder.secrets.unlink(missing_ok=True)
         self._reporter.end(ending, sizes, tuple(left_behind))
+
+    def _bring_leftovers(self, work: WorkFolders) -> TrainshedError | None:
+        return upload_leftovers(
+            work,
+            self._store,
+            archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index),
+            limit=self._site.leftovers_bytes,
+            secrets=self._secrets.values(),
+            say=self._log.say,
+        )
 
     def _stopped(self) -> Ending:
         reason = "The job was stopped."

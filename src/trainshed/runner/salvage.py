@@ -9,6 +9,8 @@ from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import from_json
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
+from trainshed.runner.launcher_logs import LauncherLogs
+from trainshed.runner.leftovers import upload_leftovers
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
@@ -16,6 +18,7 @@ from trainshed.runner.sandbox import remove_stale_groups
 from trainshed.runner.site import read_launch, read_secrets, read_site
 from trainshed.runner.staging import StagedFolders
 from trainshed.runner.stragglers import end_stragglers
+from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
 
 __all__ = ["salvage_node"]
@@ -49,6 +52,18 @@ def salvage_node(folder: RunFolder) -> None:
             fault = upload_outputs(launch, store, folders, log)
             if fault is not None:
                 left_behind.append(f"outputs: {fault}")
+        work = WorkFolders(launch, folder, folders)
+        LauncherLogs(work, folder).read(final=True)
+        fault = upload_leftovers(
+            work,
+            store,
+            archive_prefix(launch.job_id, launch.attempt, launch.node_index),
+            limit=site.leftovers_bytes,
+            secrets=read_secrets(folder).values(),
+            say=log.say,
+        )
+        if fault is not None:
+            left_behind.append(f"files of the working folder: {fault}")
         _read_metrics_again(
             folder, launch_ranks=[process.rank for process in launch.processes], folders=folders
         )

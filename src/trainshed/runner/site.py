@@ -36,6 +36,8 @@ class Site:
     log_segment_bytes: int = 16 * 1024 * 1024
     # Room on the disk that jobs must leave to the platform.
     disk_reserve_bytes: int = 512 << 20
+    # How much of what a job leaves in its working folders is kept; 0 is nothing.
+    leftovers_bytes: int = 0
     # Where trees of inputs are kept for the next job, or empty where every job gets copies.
     input_cache: str = ""
     # Folders of this machine that jobs may read.

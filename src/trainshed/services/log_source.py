@@ -67,7 +67,7 @@ _cache = _SegmentCache()
 
 
 class LogSource:
-    """One log of one node of one attempt. `stream` is `rank-<n>` or `platform`."""
+    """One log of one node of one attempt. `stream` is `rank-<n>`, `platform` or `files/<name>`."""
 
     def __init__(self, platform: Platform, job_id: str, attempt: int, node_index: int, stream: str) -> None:
         self._store = platform.store
@@ -139,4 +139,8 @@ class LogSource:
 
 
 def _spool_path(folder: RunFolder, stream: str) -> Path:
-    return folder.platform_log if stream == "platform" else folder.rank_log(int(stream.removeprefix("rank-")))
+    if stream == "platform":
+        return folder.platform_log
+    if stream.startswith("files/"):
+        return folder.file_log(stream.removeprefix("files/"))
+    return folder.rank_log(int(stream.removeprefix("rank-")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from dataclasses import dataclass
 
@@ -22,7 +24,8 @@ __all__ = ["LogChunk", "LogStreamView", "log_streams", "read_log"]
 
 _LARGEST_CHUNK = 4 << 20
 _LARGEST_OFFSET = 1 << 60
-_STREAM = re.compile(r"(?:node-(\d{1,5})/)?(?:(platform)|rank-(\d{1,6}))")
+# A rank, what the platform says, or a file that a launcher wrote.
+_STREAM = re.compile(r"(?:node-(\d{1,5})/)?(?:(platform)|rank-(\d{1,6})|([A-Za-z][\w.~-]{0,99}))", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,12 @@ def log_streams(
         return []
     reason = _reason(platform, job, row)
     streams = [f"rank-{rank}" for rank in range(sum(_ranks_per_node(job, row)))]
-    streams += ["platform" if not node else f"node-{node}/platform" for node in range(len(row.placements))]
+    for node in range(len(row.placements)):
+        prefix = f"node-{node}/" if node else ""
+        streams += [f"{prefix}{name}" for name in ("platform", *_file_names(platform, job, row, node))]
     views = []
     for stream in streams:
-        place = _locate(job, row, stream)
+        place = _locate(platform, job, row, stream)
         size = LogSource(platform, job.id, row.attempt, place.node_index, place.name).size()
         views.append(LogStreamView(stream, row.attempt, size, bool(reason), reason))
     return views
@@ -101,7 +106,7 @@ def read_log(
         reason = _never_started(platform, job)
         return LogChunk(b"", offset, offset, 0, bool(reason), reason)
     reason = _reason(platform, job, row)
-    place = _locate(job, row, stream)
+    place = _locate(platform, job, row, stream)
     source = LogSource(platform, job.id, row.attempt, place.node_index, place.name)
     mask = LogMask(masked_values(platform, job.id))
     limit = min(limit, _LARGEST_CHUNK)
@@ -169,7 +174,19 @@ def _ranks_per_node(job: JobRow, row: AttemptRow) -> list[int]:
     return [max(1, len(placement.get("devices", ()))) for placement in row.placements]
 
 
-def _locate(job: JobRow, row: AttemptRow, stream: str) -> _Place:
+def _file_names(platform: Platform, job: JobRow, row: AttemptRow, node: int) -> list[str]:
+    """The files of launchers that a node has: by its last report, or by what lies on this machine."""
+    names = {
+        name.removeprefix("files/")
+        for name in (row.reports[node].get("log_sizes", ()) if node < len(row.reports) else ())
+        if name.startswith("files/")
+    }
+    with contextlib.suppress(OSError):
+        names.update(os.listdir(platform.home.run_folder(job.id, row.attempt, node).file_logs))
+    return sorted(name for name in names if _STREAM.fullmatch(name))
+
+
+def _locate(platform: Platform, job: JobRow, row: AttemptRow, stream: str) -> _Place:
     match = _STREAM.fullmatch(stream)
     if match is None:
         raise _unknown_stream(stream)
@@ -178,6 +195,11 @@ def _locate(job: JobRow, row: AttemptRow, stream: str) -> _Place:
         if node >= len(row.placements):
             raise _unknown_stream(stream)
         return _Place(node, "platform")
+    if match[4]:
+        node = int(match[1] or 0)
+        if match[4] not in _file_names(platform, job, row, node):
+            raise _unknown_stream(stream)
+        return _Place(node, f"files/{match[4]}")
     rank, first = int(match[3]), 0
     for node, count in enumerate(_ranks_per_node(job, row)):
         if rank < first + count and (match[1] is None or int(match[1]) == node):
@@ -189,7 +211,7 @@ def _locate(job: JobRow, row: AttemptRow, stream: str) -> _Place:
 def _unknown_stream(stream: str) -> NotFound:
     return NotFound(
         f"The job has no log '{stream[:80]}'.",
-        hint="Logs are rank-0, rank-1 …, platform, and node-1/platform … for further nodes.",
+        hint="Logs are rank-0, rank-1 …, platform, and node-1/platform … for further nodes; see `trainshed logs --list`.",
         code="unknown_stream",
         where="stream",
     )

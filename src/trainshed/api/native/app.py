@@ -14,6 +14,7 @@ from trainshed.api.native import (
     catalog,
     code,
     credentials,
+    files,
     health,
     jobs,
     logs,
@@ -80,7 +81,7 @@ def _create_api(platform: Platform) -> FastAPI:
     app.include_router(health.router)
     app.include_router(tokens.open_router, prefix=PREFIX)
     private = APIRouter(prefix=PREFIX, dependencies=[Depends(current_caller)])
-    for module in (jobs, logs, metrics, code, catalog, credentials, tokens, users, workspaces):
+    for module in (jobs, logs, files, metrics, code, catalog, credentials, tokens, users, workspaces):
         private.include_router(module.router)
 
     @private.get("/openapi.json", summary="This document", tags=["health"])

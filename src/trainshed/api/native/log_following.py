@@ -163,12 +163,12 @@ class _SpoolProbe:
 
     def _candidates(self) -> list[Path]:
         node, _, name = self._stream.rpartition("/")
+        index = int(node.removeprefix("node-")) if node.removeprefix("node-").isdigit() else 0
         if name == "platform":
-            index = int(node.removeprefix("node-") or 0) if node.removeprefix("node-").isdigit() else 0
             return [self._platform.home.run_folder(self._job_id, self.attempt, index).platform_log]
         rank = name.removeprefix("rank-")
         if not rank.isdigit():
-            return []
+            return [self._platform.home.run_folder(self._job_id, self.attempt, index).file_log(name)]
         # Which node holds a rank is the dialect's business; the file is there or it is not.
         folders = [self._platform.home.run_folder(self._job_id, self.attempt, n) for n in range(self._nodes)]
         return [folder.rank_log(int(rank)) for folder in folders]

@@ -145,7 +145,7 @@
 
   function label(name) {
     const [last, node] = name.split("/").reverse();
-    const text = last.startsWith("rank-") ? `${words.rank} ${last.slice(5)}` : words.platform;
+    const text = last.startsWith("rank-") ? `${words.rank} ${last.slice(5)}` : last === "platform" ? words.platform : last;
     return node ? `${text} · ${words.node} ${node.slice(5)}` : text;
   }
 
