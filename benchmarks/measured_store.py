@@ -200,6 +200,9 @@ class SeaweedFS(MeasuredStore):
             "-master.volumeSizeLimitMB=1024",
             "-volume.max=1000",
             "-master.telemetry=false",
+            # Two more servers on fixed ports, which nothing here needs.
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
         ]
 
     def environment(self) -> dict[str, str]:
