@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from trainshed.model.errors import InvalidInput, NotFound, Unavailable
 from trainshed.store import file_copy, folder_tree, transfer
-from trainshed.store.embedded.store import EmbeddedStore
+from trainshed.store.external.store import ExternalStore
+from trainshed.store.object_store import ObjectStore
 from trainshed.store.transfer import Skipped, download_tree, upload_tree
 
 
@@ -28,7 +29,7 @@ def tree_of(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_a_tree_comes_back_as_it_was(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_a_tree_comes_back_as_it_was(store: ObjectStore, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "deep/er").mkdir(parents=True)
     (source / "empty/inside").mkdir(parents=True)
@@ -53,14 +54,14 @@ def test_a_tree_comes_back_as_it_was(store: EmbeddedStore, tmp_path: Path) -> No
     assert stat.S_IMODE((target / "big").stat().st_mode) == 0o644
 
 
-def test_one_object_lands_under_its_own_name(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_one_object_lands_under_its_own_name(store: ObjectStore, tmp_path: Path) -> None:
     store.put("data", "a/b.txt", b"x")
     download_tree(store, "data", "a/b.txt", tmp_path / "t")
     assert tree_of(tmp_path / "t") == {"b.txt": b"x"}
 
 
 def test_an_empty_folder_is_a_valid_input_and_a_missing_one_is_not(
-    store: EmbeddedStore, tmp_path: Path
+    store: ObjectStore, tmp_path: Path
 ) -> None:
     store.put_folder("data", "empty")
     assert download_tree(store, "data", "empty/", tmp_path / "t").files == 0
@@ -78,7 +79,7 @@ def test_an_empty_folder_is_a_valid_input_and_a_missing_one_is_not(
         upload_tree(store, tmp_path, "no-bucket", "x/")
 
 
-def test_hostile_keys_write_nothing_outside(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_hostile_keys_write_nothing_outside(store: ObjectStore, tmp_path: Path) -> None:
     bad = [
         "../x",
         "/abs",
@@ -93,6 +94,9 @@ def test_hostile_keys_write_nothing_outside(store: EmbeddedStore, tmp_path: Path
         "//",
         "/",
     ]
+    if isinstance(store, ExternalStore):
+        # The endpoint has files itself, and takes no longer names than they have.
+        bad = [key for key in bad if "n" * 256 not in key]
     for key in ["p/" + key for key in bad] + ["p/good", "p/a\\b", "p/new\nline"]:
         store.put("data", key, b"x")
     target = tmp_path / "deep" / "target"
@@ -107,7 +111,7 @@ def test_hostile_keys_write_nothing_outside(store: EmbeddedStore, tmp_path: Path
     }
 
 
-def test_a_file_cannot_be_a_folder_too(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_a_file_cannot_be_a_folder_too(store: ObjectStore, tmp_path: Path) -> None:
     for key in ("a", "a-b", "a.c/x", "a/b", "a/b/c", "a/z", "a0", "f/", "f/g"):
         store.put("data", key, b"x" if not key.endswith("/") else b"")
     for number in range(3):
@@ -125,7 +129,7 @@ def test_a_file_cannot_be_a_folder_too(store: EmbeddedStore, tmp_path: Path) -> 
         assert [skipped.path for skipped in summary.skipped] == ["a/b", "a/b/c", "a/z"]
 
 
-def test_links_in_the_target_are_not_followed(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_links_in_the_target_are_not_followed(store: ObjectStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("mine")
@@ -141,7 +145,7 @@ def test_links_in_the_target_are_not_followed(store: EmbeddedStore, tmp_path: Pa
     assert [skipped.path for skipped in summary.skipped] == ["folder/planted"]
 
 
-def test_a_folder_in_the_place_of_a_file_is_told(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_a_file_is_told(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "t" / "name").mkdir(parents=True)
     store.put("data", "name", b"x")
     summary = download_tree(store, "data", "", tmp_path / "t")
@@ -150,7 +154,7 @@ def test_a_folder_in_the_place_of_a_file_is_told(store: EmbeddedStore, tmp_path:
 
 
 def test_upload_takes_only_regular_files(
-    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -178,7 +182,7 @@ def test_upload_takes_only_regular_files(
 
 
 def test_a_file_swapped_for_a_link_after_the_listing_is_not_followed(
-    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job changes its output folder while it is uploaded: every step is taken by descriptor."""
     source = tmp_path / "source"
@@ -205,7 +209,7 @@ def test_a_file_swapped_for_a_link_after_the_listing_is_not_followed(
     assert sorted(skipped.path for skipped in summary.skipped) == ["file", "folder/inner", "gone"]
 
 
-def test_a_growing_file_is_taken_as_long_as_it_was(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_a_growing_file_is_taken_as_long_as_it_was(store: ObjectStore, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     log = source / "log"
@@ -234,7 +238,7 @@ def test_a_growing_file_is_taken_as_long_as_it_was(store: EmbeddedStore, tmp_pat
         assert file.read() == (b"0" * 2_000_000 + b"1" * (size - 2_000_000))
 
 
-def test_an_unwritable_target_is_told(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_an_unwritable_target_is_told(store: ObjectStore, tmp_path: Path) -> None:
     store.put("data", "k", b"x" * 2_000_000)
     full = Path("/dev/full")
     assert full.exists()
@@ -252,7 +256,7 @@ def test_an_unwritable_target_is_told(store: EmbeddedStore, tmp_path: Path) -> N
 
 
 def test_an_error_of_the_store_stops_the_upload(
-    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(300):
         (tmp_path / f"f{number}").write_text("x")
@@ -268,7 +272,7 @@ def test_an_error_of_the_store_stops_the_upload(
     assert len(calls) < 100
 
 
-def test_many_skipped_are_counted_but_not_all_listed(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_many_skipped_are_counted_but_not_all_listed(store: ObjectStore, tmp_path: Path) -> None:
     for number in range(1100):
         (tmp_path / f"link{number}").symlink_to("x")
     summary = upload_tree(store, tmp_path, "data", "")
@@ -279,7 +283,7 @@ def test_many_skipped_are_counted_but_not_all_listed(store: EmbeddedStore, tmp_p
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=st.sets(st.text(alphabet="ab./\\é\n", min_size=1, max_size=8), max_size=12))
 def test_no_key_ever_leaves_the_folder(
-    store: EmbeddedStore, tmp_path_factory: pytest.TempPathFactory, keys: set[str]
+    store: ObjectStore, tmp_path_factory: pytest.TempPathFactory, keys: set[str]
 ) -> None:
     store.delete_prefix("data", "")
     for key in keys:
@@ -292,7 +296,7 @@ def test_no_key_ever_leaves_the_folder(
     assert summary.files + summary.folders + summary.skipped_count == len(keys)
 
 
-def test_only_what_changed_is_sent_again(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_only_what_changed_is_sent_again(store: ObjectStore, tmp_path: Path) -> None:
     for name in ("same", "longer", "other", "mode"):
         (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "in" / name).write_bytes(b"the first content")
@@ -312,7 +316,7 @@ def test_only_what_changed_is_sent_again(store: EmbeddedStore, tmp_path: Path) -
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_large_file_is_told_step_by_step_and_can_be_ended(
-    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(transfer, "_LARGE", 1 << 20)
     monkeypatch.setattr(file_copy, "_STEP", 1 << 20)
@@ -346,7 +350,7 @@ def test_a_large_file_is_told_step_by_step_and_can_be_ended(
 
 @pytest.mark.parametrize("nameless", [True, False])
 def test_a_file_takes_the_place_of_an_older_one_and_leaves_no_traces(
-    store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
 ) -> None:
     if not nameless:
         create = os.open

@@ -1,4 +1,4 @@
-"""Object storage: the embedded store, and the one interface that all of the platform uses."""
+"""Object storage: the embedded store, the external one, and the one interface that all of the platform uses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ __all__ = ["open_store"]
 
 
 def open_store(url: str) -> ObjectStore:
-    """Open the object store at a URL: `file:///folder` is the embedded store in that folder."""
+    """Open the object store at a URL: `file:///folder` is the embedded store in that folder.
+
+    `s3://bucket/prefix?endpoint=...&region=...&keys=...` is an external one; `keys` names the file with its keys.
+    """
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and path.startswith("/"):
         from trainshed.store.embedded.store import EmbeddedStore
 
         return EmbeddedStore(Path(path))
+    if parts.scheme == "s3":
+        from trainshed.store.external.store import open_external_store
+
+        return open_external_store(url)
     raise InvalidInput(
-        f"'{url[:120]}' is not the URL of an object store.", hint="Write it as file:///absolute/folder."
+        f"'{url[:120]}' is not the URL of an object store.",
+        hint="Write it as file:///absolute/folder or s3://bucket/prefix.",
     )

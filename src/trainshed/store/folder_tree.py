@@ -120,7 +120,9 @@ class FolderTree:
                 yield file
                 if self._owner:
                     os.fchown(file, *self._owner)
-                os.fchmod(file, 0o755 if is_executable else 0o644)
+                # Whoever wrote the bytes may have learned only then that it is executable.
+                is_program = is_executable or os.fstat(file).st_mode & stat.S_IXUSR
+                os.fchmod(file, 0o755 if is_program else 0o644)
                 if is_nameless and _give_name(file, here, name, part):
                     return
                 is_nameless = False

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from urllib.parse import parse_qsl
 from xml.etree import ElementTree
 
 from trainshed.model.errors import InvalidInput
+from trainshed.store.records import ObjectInfo
+from trainshed.store.rules import TAGGING_ATTRIBUTE
 
-__all__ = ["LifecycleRule", "is_due", "parse_lifecycle"]
+__all__ = ["LifecycleRule", "has_tags", "is_due", "parse_lifecycle"]
 
 _DAY = 86400.0
 _MAX_RULES = 1000
@@ -36,6 +39,14 @@ class LifecycleRule:
 def is_due(since: float, days: int, now: float) -> bool:
     """Whether so many days have passed; like the clouds, we count on to the next midnight (UTC)."""
     return now >= math.ceil((since + days * _DAY) / _DAY) * _DAY
+
+
+def has_tags(info: ObjectInfo, rule: LifecycleRule) -> bool:
+    """Whether an object has all the tags that a rule asks for."""
+    if not rule.tags:
+        return True
+    tags = dict(parse_qsl(info.attributes.get(TAGGING_ATTRIBUTE, ""), keep_blank_values=True))
+    return all(tags.get(name) == value for name, value in rule.tags.items())
 
 
 def parse_lifecycle(document: str) -> list[LifecycleRule]:

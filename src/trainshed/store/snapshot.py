@@ -63,6 +63,8 @@ class Snapshot(Protocol):
 
     # Part of the digest where contents are only told apart by checksums that somebody could forge.
     place: str
+    # How many objects are worth fetching at once: a store far away answers late, but many together.
+    hands: int
 
     def read(self) -> AbstractContextManager[Iterator[SnapshotObject]]:
         """All objects in the order of keys."""
@@ -96,6 +98,7 @@ class ListedSnapshot:
         self._key = key
         self._is_folder = not key or key.endswith("/")
         self.place = f"{bucket}/{key}\n"
+        self.hands = 16
 
     @contextmanager
     def read(self) -> Iterator[Iterator[SnapshotObject]]:
@@ -105,9 +108,13 @@ class ListedSnapshot:
         else:
             objects = iter([self._store.info(self._bucket, self._key)])
         cut = len(self._key) if self._is_folder else len(self._key.rpartition("/")[0]) + ("/" in self._key)
+        # A list may not tell of the executable bit; an object that got another one has another time, too.
         yield (
             SnapshotObject(
-                info.key[cut:], info.size, info.etag if info.size else "", is_executable(info.metadata)
+                info.key[cut:],
+                info.size,
+                f"{info.etag} {info.modified_at:.0f}" if info.size else "",
+                is_executable(info.metadata),
             )
             for info in objects
         )
@@ -124,8 +131,10 @@ class ListedSnapshot:
                 info = self._store.fetch_to_file(self._bucket, key, file)
             except NotFound:
                 raise Vanished(item.path) from None
-            if info.etag != item.content:
+            if info.etag != item.content.partition(" ")[0]:
                 raise Vanished(item.path)
+            if is_executable(info.metadata):
+                os.fchmod(file, 0o755)
             tick(item.size)
         return True
 

@@ -18,8 +18,11 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -291,13 +294,10 @@ class TreeCache:
 def _fill(snapshot: Snapshot, root: Path, facts: TreeFacts, report: Progress) -> TreeFacts:
     """Put all files of a snapshot below a new folder that nobody else knows."""
     digest = SnapshotHash(snapshot.place)
-    files = size = copied = skipped = 0
+    skipped = 0
     folders = _OpenFolders(root)
     names = _Names()
-
-    def tick(count: int) -> None:
-        report(files, size + count)
-
+    hands = _Hands(snapshot, report)
     try:
         with snapshot.read() as objects:
             for item in objects:
@@ -305,21 +305,71 @@ def _fill(snapshot: Snapshot, root: Path, facts: TreeFacts, report: Progress) ->
                 parts = names.parts_of(item)
                 if parts is None:
                     skipped += 1
-                    continue
-                if item.path.endswith("/") or not parts:
+                elif item.path.endswith("/") or not parts:
                     folders.enter(parts)
-                    continue
-                if snapshot.put(item, parts[-1], folders.enter(parts[:-1]), tick):
-                    copied += item.size
-                files += 1
-                size += item.size
-                report(files, size)
+                else:
+                    hands.put(item, parts[-1], folders.enter(parts[:-1]))
+        hands.finish()
     finally:
+        hands.close()
         folders.close()
-    if copied:
+    if hands.copied:
         # Links are durable with the folders that hold them; bytes are not, unless they are asked to be.
         _sync_file_system(root)
-    return TreeFacts(digest.hexdigest(), facts.bucket, facts.key, files, size, copied, skipped)
+    return TreeFacts(
+        digest.hexdigest(), facts.bucket, facts.key, hands.files, hands.size, hands.copied, skipped
+    )
+
+
+class _Hands:
+    """Puts objects into their folders, several at once where the store is far away; counts what was done."""
+
+    def __init__(self, snapshot: Snapshot, report: Progress) -> None:
+        self._snapshot = snapshot
+        self._report = report
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(snapshot.hands, "staging") if snapshot.hands > 1 else None
+        self._under_way: deque[Future[None]] = deque()
+        self.files = self.size = self.copied = 0
+
+    def put(self, item: SnapshotObject, name: str, folder: int) -> None:
+        """Make an object's file in an open folder, now or soon. Raises what an earlier one met."""
+        if self._threads is None:
+            self._put(item, name, folder)
+            return
+        while len(self._under_way) >= 2 * self._snapshot.hands:
+            self._under_way.popleft().result()
+        # The folder may be closed before a thread comes to it.
+        own = os.dup(folder)
+
+        def work() -> None:
+            try:
+                self._put(item, name, own)
+            finally:
+                os.close(own)
+
+        self._under_way.append(self._threads.submit(work))
+
+    def finish(self) -> None:
+        """Wait for all."""
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def close(self) -> None:
+        """Wait for those under way, whatever becomes of them."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+    def _put(self, item: SnapshotObject, name: str, folder: int) -> None:
+        def tick(count: int) -> None:
+            self._report(self.files, self.size + count)
+
+        was_copied = self._snapshot.put(item, name, folder, tick)
+        with self._lock:
+            self.files += 1
+            self.size += item.size
+            self.copied += item.size if was_copied else 0
+        self._report(self.files, self.size)
 
 
 class _Names:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainshed.model.errors import InvalidInput, NotFound, Unavailable
-from trainshed.store.embedded.store import EmbeddedStore
 from trainshed.store.file_copy import copy_in_steps
 from trainshed.store.folder_tree import FileGone, FolderTree, safe_parts
 from trainshed.store.object_store import ObjectInfo, ObjectStore
@@ -263,9 +262,13 @@ def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, ta
             told = 0
             try:
                 if info.size < _LARGE:
-                    size = store.fetch_to_file(info.bucket, info.key, file).size
+                    found = store.fetch_to_file(info.bucket, info.key, file)
                 else:
-                    size = told = _fetch_in_steps(store, info, file, tally.add_bytes)
+                    found = _fetch_in_steps(store, info, file, tally.add_bytes)
+                    told = found.size
+                if is_executable(found.metadata) and not is_executable(info.metadata):
+                    # Lists of some stores do not tell.
+                    os.fchmod(file, 0o755)
             except NotFound:
                 # Removed since it was listed.
                 raise FileGone("it vanished from the store") from None
@@ -277,11 +280,13 @@ def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, ta
             hint="Look at the free space and the permissions of the target folder.",
             code="target_failed",
         ) from error
-    return tally.add_file(size, told)
+    return tally.add_file(found.size, told)
 
 
-def _fetch_in_steps(store: ObjectStore, info: ObjectInfo, target: int, tick: Callable[[int], None]) -> int:
-    """Copy a large object into an open file, step by step; tells its size."""
+def _fetch_in_steps(
+    store: ObjectStore, info: ObjectInfo, target: int, tick: Callable[[int], None]
+) -> ObjectInfo:
+    """Copy a large object into an open file, step by step; tells what it is."""
     found, source = store.open_object(info.bucket, info.key)
     with source:
         try:
@@ -294,7 +299,7 @@ def _fetch_in_steps(store: ObjectStore, info: ObjectInfo, target: int, tick: Cal
                 tick(len(piece))
         else:
             copy_in_steps(descriptor, target, found.size, tick)
-    return found.size
+    return found
 
 
 def _is_key(key: str) -> bool:
@@ -323,6 +328,8 @@ def _without_clashes(objects: Iterable[ObjectInfo], tally: _Tally) -> Iterator[O
 
 
 def _threads_for(store: ObjectStore) -> int:
+    from trainshed.store.embedded.store import EmbeddedStore
+
     return _THREADS_NEAR if isinstance(store, EmbeddedStore) else _THREADS_FAR
 
 

@@ -6,12 +6,10 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
 
-from trainshed.model.errors import Conflict, TrainshedError
 from trainshed.store.embedded import append as append_module
 from trainshed.store.embedded.store import EmbeddedStore
 from trainshed.store.object_store import ObjectInfo
@@ -48,25 +46,6 @@ def test_an_object_grows_in_its_own_file(store: EmbeddedStore) -> None:
     assert report.is_whole and report.orphans == ()
 
 
-def test_a_wrong_position_or_kind_is_refused(store: EmbeddedStore) -> None:
-    with pytest.raises(Conflict) as caught:
-        append(store, 5, b"x")
-    assert (caught.value.code, caught.value.where) == ("position_not_equal_to_length", "0")
-    append(store, 0, b"12345")
-    for position in (0, 4, 6):
-        with pytest.raises(Conflict) as caught:
-            append(store, position, b"x")
-        assert caught.value.where == "5"
-    store.put("data", "whole", b"x")
-    with pytest.raises(Conflict) as caught:
-        append(store, 1, b"x", "whole")
-    assert caught.value.code == "object_not_appendable"
-    store.put("data", "log", b"now a whole one")
-    with pytest.raises(Conflict):
-        append(store, 15, b"x")
-    assert read(store) == b"now a whole one" and len(blobs(store)) == 2
-
-
 def test_those_who_share_the_bytes_see_nothing_of_what_follows(store: EmbeddedStore, tmp_path: Path) -> None:
     append(store, 0, b"one")
     store.copy("data", "log", "data", "copy")
@@ -87,31 +66,6 @@ def test_those_who_share_the_bytes_see_nothing_of_what_follows(store: EmbeddedSt
     renamed = store.rename("data", "log", "moved")
     assert renamed.is_appendable and append(store, 11, b"!", "moved").size == 12
     assert store.verify().is_whole
-
-
-def test_of_two_at_one_position_one_wins(store: EmbeddedStore) -> None:
-    append(store, 0, b"0")
-    for turn in range(15):
-        position, ends = 1 + turn, []
-
-        def write(letter: bytes, position: int, ends: list[str]) -> None:
-            try:
-                append(store, position, letter)
-                ends.append(letter.decode())
-            except TrainshedError as error:
-                ends.append(error.code)
-
-        threads = [
-            threading.Thread(target=write, args=(letter, position, ends)) for letter in (b"a", b"b", b"c")
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        (winner,) = [end for end in ends if len(end) == 1]
-        assert ends.count("position_not_equal_to_length") == 2
-        assert read(store)[-1:] == winner.encode() and len(read(store)) == position + 1
-    assert store.verify().is_whole and len(blobs(store)) == 1
 
 
 def test_a_long_list_of_pieces_is_folded(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,29 +20,6 @@ def keys(store: EmbeddedStore) -> list[str]:
     return [info.key for info in store.walk("data")]
 
 
-def test_objects_go_when_their_days_are_over(store: EmbeddedStore) -> None:
-    for key in ("keep", "tmp/a", "tmp/b", "tmp/tagged"):
-        store.put("data", key, b"x", attributes={"tagging": "keep=no&x=1"} if "tagged" in key else {})
-    assert store.expire_objects(time.time() + 100 * DAY) == 0
-    set_rule(
-        store,
-        "<Prefix>tmp/</Prefix><Expiration><Days>3</Days></Expiration>",
-        "<Filter><Tag><Key>keep</Key><Value>no</Value></Tag></Filter><Expiration><Days>1</Days></Expiration>",
-    )
-    assert store.expire_objects() == 0
-    assert store.expire_objects(time.time() + 2 * DAY) == 1
-    assert keys(store) == ["keep", "tmp/a", "tmp/b"]
-    assert store.expire_objects(time.time() + 4 * DAY) == 2
-    assert keys(store) == ["keep"]
-    assert store.verify().orphans == ()
-
-
-def test_a_rule_that_is_not_understood_removes_nothing(store: EmbeddedStore) -> None:
-    store.put("data", "k", b"x")
-    store.set_bucket_document("data", "lifecycle", "<nonsense")
-    assert store.expire_objects(time.time() + 100 * DAY) == 0 and keys(store) == ["k"]
-
-
 def test_more_than_a_page_goes(store: EmbeddedStore) -> None:
     store.put("data", "a", b"x")
     store._write(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
@@ -129,19 +127,3 @@ def test_what_cannot_be(versioned: EmbeddedStore) -> None:
     assert caught.value.code == "versioned_bucket"
     with pytest.raises(NotFound):
         versioned.set_versioning("nowhere", "Enabled")
-
-
-def test_settings_are_kept_with_the_bucket(store: EmbeddedStore, tmp_path: Path) -> None:
-    assert store.bucket_document("data", "policy") == ""
-    store.set_bucket_document("data", "policy", "<a/>")
-    store.set_bucket_document("data", "policy", "<b/>")
-    store.set_bucket_document("data", "cors", "<c/>")
-    assert store.bucket_document("data", "policy") == "<b/>"
-    store.set_bucket_document("data", "policy", "")
-    assert store.bucket_document("data", "policy") == "" and store.bucket_document("data", "cors") == "<c/>"
-    store.delete_bucket("data")
-    store.create_bucket("data", "w1")
-    assert store.bucket_document("data", "cors") == ""
-    for _ in "ab":
-        with pytest.raises(NotFound):
-            store.set_bucket_document("nowhere", "cors", "x")

@@ -22,12 +22,13 @@ from trainshed.model.errors import Conflict, InvalidInput, NotFound, TrainshedEr
 from trainshed.model.names import check_key
 from trainshed.store.embedded import bucket_rows, index
 from trainshed.store.embedded.blobs import BlobFile, BlobWriter
-from trainshed.store.embedded.core import StoreCore, checked_metadata
+from trainshed.store.embedded.core import StoreCore
 from trainshed.store.embedded.file_window import copy_range, digest_file
 from trainshed.store.embedded.garbage import count_uses
 from trainshed.store.embedded.transactions import UNCERTAIN, explained_errors, locked
 from trainshed.store.embedded.upload import Reception, Sink
 from trainshed.store.object_store import ObjectInfo
+from trainshed.store.rules import check_position, checked_metadata
 
 __all__ = ["AppendOperations"]
 
@@ -178,20 +179,12 @@ def _present(connection: sqlite3.Connection, bucket: str, key: str, position: in
         row = index.find_object(connection, bucket, key)
     except NotFound:
         row = None
-    if row is not None and not row.info.is_appendable:
-        raise Conflict(
-            f"'{key}' was not made by appending and cannot grow.",
-            hint="Remove it first, or choose another key.",
-            code="object_not_appendable",
-        )
-    size = row.info.size if row else 0
-    if position != size:
-        raise Conflict(
-            f"'{key}' has {size} bytes; the position {position} is not its end.",
-            hint=f"Append at position {size}.",
-            code="position_not_equal_to_length",
-            where=str(size),
-        )
+    check_position(
+        key,
+        position,
+        row.info.size if row else None,
+        is_appendable=row is not None and row.info.is_appendable,
+    )
     return row
 
 

@@ -8,12 +8,12 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
-from trainshed.model.errors import InvalidInput, NotFound, TrainshedError, Unavailable
+from trainshed.model.errors import NotFound, TrainshedError, Unavailable
 from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import bucket_rows, garbage, index, multipart_rows, quotas
 from trainshed.store.embedded.blobs import Blobs
@@ -24,13 +24,11 @@ from trainshed.store.embedded.together import Wanted, put_objects
 from trainshed.store.embedded.transactions import Transactions, explain_os_error, explained_errors
 from trainshed.store.object_store import Bucket, ObjectInfo, Usage
 
-__all__ = ["StoreCore", "checked_metadata", "pieces_of"]
+__all__ = ["StoreCore"]
 
 T = TypeVar("T")
 
-_CHUNK = 1 << 20
 _INTERNAL_BUCKET = re.compile(r"\.[a-z0-9-]{1,62}")
-_MAX_METADATA = 8192
 _EMPTY_FILE = "/dev/null"
 # An upload that got no part for this long was given up by its sender.
 _ABANDONED_SECONDS = 7 * 86400.0
@@ -242,25 +240,3 @@ class StoreCore:
                 missing = row.blob
             except OSError as error:
                 raise explain_os_error(error) from error
-
-
-def pieces_of(data: bytes | BinaryIO | Iterable[bytes]) -> Iterator[bytes | memoryview]:
-    """The bytes piece by piece, in whatever form they were given."""
-    if isinstance(data, bytes | bytearray | memoryview):
-        yield data
-    elif hasattr(data, "read"):
-        while piece := data.read(_CHUNK):
-            yield piece
-    else:
-        yield from data
-
-
-def checked_metadata(metadata: dict[str, str] | None) -> dict[str, str]:
-    """A copy of what a user wants to keep with an object, if it is not too much."""
-    metadata = dict(metadata or {})
-    if sum(len(name) + len(value) for name, value in metadata.items()) > _MAX_METADATA:
-        raise InvalidInput(
-            f"The metadata is longer than {_MAX_METADATA} characters.",
-            hint="Put it into an object of its own.",
-        )
-    return metadata

@@ -7,17 +7,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainshed.model.errors import Conflict, InvalidInput
+from trainshed.model.errors import InvalidInput
 from trainshed.model.names import check_key
 from trainshed.store.embedded import bucket_rows, index, versions
-from trainshed.store.embedded.core import StoreCore, checked_metadata
+from trainshed.store.embedded.core import StoreCore
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.version_listing import list_versions
 from trainshed.store.object_store import Condition, Listing, ObjectInfo, Removal, VersionListing
+from trainshed.store.rules import check_document, check_rename_target, checked_metadata, taken
 
 __all__ = ["EditOperations"]
 
-_MAX_DOCUMENT = 1 << 20
 _MAX_ATTRIBUTES = 65536
 
 
@@ -70,7 +70,7 @@ class EditOperations(StoreCore):
         def work(connection: sqlite3.Connection) -> tuple[ObjectInfo, list[str]]:
             row = index.find_object(connection, bucket, key)
             if index.has_objects(connection, bucket, to_key.encode(), to_key.encode() + b"\0"):
-                raise _taken(to_key)
+                raise taken(to_key)
             info, free = index.put_object(connection, replace(row, info=replace(row.info, key=to_key)))
             return info, free + index.delete_object(connection, bucket, key, time.time())[1]
 
@@ -82,18 +82,13 @@ class EditOperations(StoreCore):
         """Give all objects below a prefix another one, in one step. Nothing may lie there."""
         for part in (prefix, to_prefix):
             check_key(part)
-        if to_prefix.startswith(prefix) or prefix.startswith(to_prefix):
-            raise InvalidInput(
-                f"'{to_prefix}' and '{prefix}' lie in one another.",
-                hint="Choose a name beside it.",
-                code="invalid_target",
-            )
+        check_rename_target(prefix, to_prefix)
         self._ensure_internal(bucket)
 
         def work(connection: sqlite3.Connection) -> tuple[int, list[str]]:
             low = to_prefix.encode()
             if index.has_objects(connection, bucket, low, index.successor(low)):
-                raise _taken(to_prefix)
+                raise taken(to_prefix)
             return index.rename_prefix(connection, bucket, prefix, to_prefix, time.time())
 
         count, free = self._write(work)
@@ -184,14 +179,5 @@ class EditOperations(StoreCore):
 
     def set_bucket_document(self, bucket: str, name: str, document: str) -> None:
         """Keep a text with the bucket; an empty one removes it."""
-        if len(document) > _MAX_DOCUMENT:
-            raise InvalidInput("The document is longer than 1 MB.", code="too_large_document")
+        check_document(document)
         self._write(lambda c: bucket_rows.write_document(c, bucket, name, document))
-
-
-def _taken(key: str) -> Conflict:
-    return Conflict(
-        f"Something lies at '{key}' already.",
-        hint="Remove it first, or choose another name.",
-        code="object_exists",
-    )

@@ -6,21 +6,17 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from urllib.parse import parse_qsl
 
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.store.embedded import bucket_rows, index, versions
 from trainshed.store.embedded.edits import EditOperations
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.multipart import MultipartOperations
-from trainshed.store.lifecycle import LifecycleRule, is_due, parse_lifecycle
+from trainshed.store.lifecycle import LifecycleRule, has_tags, is_due, parse_lifecycle
 from trainshed.store.object_store import ObjectInfo, Version
+from trainshed.store.rules import LIFECYCLE_DOCUMENT
 
-__all__ = ["LIFECYCLE_DOCUMENT", "TAGGING_ATTRIBUTE", "ExpiryOperations"]
-
-# Names under which protocols keep the rules of a bucket (XML) and the tags of an object (`a=1&b=2`).
-LIFECYCLE_DOCUMENT = "lifecycle"
-TAGGING_ATTRIBUTE = "tagging"
+__all__ = ["ExpiryOperations"]
 
 
 class ExpiryOperations(EditOperations, MultipartOperations):
@@ -65,7 +61,7 @@ class ExpiryOperations(EditOperations, MultipartOperations):
             due = [
                 info
                 for info in page.objects
-                if (rule.days is None or is_due(info.modified_at, rule.days, now)) and _has_tags(info, rule)
+                if (rule.days is None or is_due(info.modified_at, rule.days, now)) and has_tags(info, rule)
             ]
             removed += self._drop_unchanged(bucket, due, now) if due else 0
             after = page.next_after
@@ -143,7 +139,7 @@ def _due_versions(history: Iterable[Version], rule: LifecycleRule, now: float) -
             since is not None
             and rule.noncurrent_days is not None
             and is_due(since, rule.noncurrent_days, now)
-            and _has_tags(one.info, rule)
+            and has_tags(one.info, rule)
         ):
             yield one.info.key, one.info.version_id
     if lone is not None:
@@ -156,10 +152,3 @@ def _remove_versions(connection: sqlite3.Connection, bucket: str, due: list[tupl
     for key, version_id in due:
         gone += versions.remove_version(connection, number, key.encode(), version_id or versions.NULL)[1]
     return release(connection, gone)
-
-
-def _has_tags(info: ObjectInfo, rule: LifecycleRule) -> bool:
-    if not rule.tags:
-        return True
-    tags = dict(parse_qsl(info.attributes.get(TAGGING_ATTRIBUTE, ""), keep_blank_values=True))
-    return all(tags.get(name) == value for name, value in rule.tags.items())

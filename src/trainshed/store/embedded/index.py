@@ -9,19 +9,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainshed.model.errors import Conflict, InvalidInput, NotFound
+from trainshed.model.errors import InvalidInput
 from trainshed.store.embedded import versions
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.quotas import check_quota
 from trainshed.store.object_store import Condition, Listing, ObjectInfo, Removal
+from trainshed.store.rules import check_condition, no_such_key
 
 __all__ = [
     "APPENDABLE",
     "COLUMNS",
     "ROW_MARKS",
     "Row",
-    "check_condition",
     "copy_prefix",
     "delete_object",
     "delete_page",
@@ -30,7 +30,6 @@ __all__ = [
     "format_mapping",
     "has_objects",
     "list_page",
-    "no_such_key",
     "parse_mapping",
     "put_object",
     "put_pieces",
@@ -106,15 +105,6 @@ def find_object(connection: sqlite3.Connection, bucket: str, key: str, version_i
     return row
 
 
-def no_such_key(bucket: str, key: str) -> NotFound:
-    """The error for a key that nothing has."""
-    return NotFound(
-        f"There is no object '{key}' in the bucket '{bucket}'.",
-        hint=f"See what is there: trainshed obs ls obs://{bucket}/",
-        code="no_such_key",
-    )
-
-
 def put_object(
     connection: sqlite3.Connection, row: Row, condition: Condition | None = None
 ) -> tuple[ObjectInfo, list[str]]:
@@ -165,21 +155,6 @@ def put_pieces(connection: sqlite3.Connection, blob: str, pieces: Sequence[tuple
         "INSERT OR REPLACE INTO pieces (blob, number, size, md5) VALUES (?, ?, ?, ?)",
         ((blob, number, size, md5) for number, (size, md5) in enumerate(pieces, 1) if blob),
     )
-
-
-def check_condition(key: str, condition: Condition, etag: str | None) -> None:
-    """Refuse a write whose condition the present object (or its absence) does not meet."""
-    wanted, unwanted = condition.if_match.strip('"'), condition.if_none_match.strip('"')
-    if wanted and etag is None:
-        raise NotFound(
-            f"There is no object '{key}' to replace.", hint="Write it without If-Match.", code="no_such_key"
-        )
-    if (wanted and wanted not in ("*", etag)) or (unwanted and etag is not None and unwanted in ("*", etag)):
-        raise Conflict(
-            f"The object '{key}' is not as the condition demands; nothing was changed.",
-            hint="Look at the object as it is now, then decide again.",
-            code="precondition_failed",
-        )
 
 
 def delete_object(

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +15,7 @@ from trainshed.model.errors import InvalidInput, NotFound, TrainshedError
 from trainshed.model.names import check_key
 from trainshed.store.embedded import index, multipart_rows
 from trainshed.store.embedded.blobs import BlobFile, BlobWriter
-from trainshed.store.embedded.core import StoreCore, checked_metadata, pieces_of
+from trainshed.store.embedded.core import StoreCore
 from trainshed.store.embedded.file_window import copy_range
 from trainshed.store.embedded.multipart_rows import StoredPart
 from trainshed.store.embedded.part_files import SlotWriter
@@ -30,13 +29,19 @@ from trainshed.store.object_store import (
     PartListing,
     UploadListing,
 )
+from trainshed.store.rules import (
+    UPLOAD_ATTRIBUTE,
+    check_part_number,
+    check_part_order,
+    check_part_sizes,
+    checked_metadata,
+    no_such_upload,
+    pieces_of,
+)
 
-__all__ = ["MAX_PARTS", "MultipartOperations"]
+__all__ = ["MultipartOperations"]
 
-MAX_PARTS = 10_000
 _CHUNK = 1 << 20
-# Kept with the object, so that completing an upload twice is told from one that never was.
-_UPLOAD_ATTRIBUTE = "upload-id"
 
 
 class MultipartOperations(StoreCore):
@@ -79,10 +84,7 @@ class MultipartOperations(StoreCore):
         with_sha256: bool = False,
     ) -> Reception[Part]:
         """Begin a part. One whose `size` is told beforehand is written where it stays."""
-        if not 1 <= number <= MAX_PARTS:
-            raise InvalidInput(
-                f"Part numbers are 1 to {MAX_PARTS}.", hint="Send larger parts.", code="invalid_part_number"
-            )
+        check_part_number(number)
         offset = None
         if size:
             offset = self._write(lambda c: multipart_rows.take_slot(c, bucket, key, upload_id, number, size))
@@ -213,12 +215,7 @@ class MultipartOperations(StoreCore):
         attributes: dict[str, str] | None = None,
     ) -> ObjectInfo:
         """Make the object of these parts (number, ETag), in rising order. To say it twice does no harm."""
-        if not parts or any(one[0] >= two[0] for one, two in pairwise(parts)):
-            raise InvalidInput(
-                "The parts must be named in rising order, each once.",
-                hint="Sort them by number." if parts else "Name at least one.",
-                code="invalid_part_order",
-            )
+        check_part_order(parts)
 
         def close(connection: sqlite3.Connection) -> tuple[MultipartUpload, list[StoredPart], bool]:
             upload = multipart_rows.find_upload(connection, bucket, key, upload_id)
@@ -232,7 +229,7 @@ class MultipartOperations(StoreCore):
             if error.code != "no_such_upload" or done is None:
                 raise
             return done
-        _check_part_sizes(found, min_part_size)
+        check_part_sizes([(part.part.number, part.part.size) for part in found], min_part_size)
         try:
             blob = self._assemble(upload_id, found, is_one_file)
         except NotFound:
@@ -248,7 +245,7 @@ class MultipartOperations(StoreCore):
             time.time(),
             upload.content_type,
             upload.metadata,
-            {**upload.attributes, **(attributes or {}), _UPLOAD_ATTRIBUTE: upload_id},
+            {**upload.attributes, **(attributes or {}), UPLOAD_ATTRIBUTE: upload_id},
         )
 
         def commit(connection: sqlite3.Connection) -> tuple[ObjectInfo, list[str]]:
@@ -299,7 +296,7 @@ class MultipartOperations(StoreCore):
             # Aborted or completed meanwhile, which explains why a file is gone.
             with self._transactions.read() as connection:
                 if multipart_rows.unknown_uploads(connection, [upload_id]):
-                    raise multipart_rows.no_such_upload(upload_id) from None
+                    raise no_such_upload(upload_id) from None
             raise
         return blob
 
@@ -314,7 +311,7 @@ class MultipartOperations(StoreCore):
             info = self._find(bucket, key).info
         except NotFound:
             return None
-        return info if info.attributes.get(_UPLOAD_ATTRIBUTE) == upload_id else None
+        return info if info.attributes.get(UPLOAD_ATTRIBUTE) == upload_id else None
 
 
 def _copy_part(path: Path, offset: int, size: int, target: int) -> None:
@@ -323,16 +320,6 @@ def _copy_part(path: Path, offset: int, size: int, target: int) -> None:
         copy_range(source, offset, target, size)
     finally:
         os.close(source)
-
-
-def _check_part_sizes(parts: Sequence[StoredPart], least: int) -> None:
-    for part in parts[:-1]:
-        if part.part.size < least:
-            raise InvalidInput(
-                f"Part {part.part.number} has {part.part.size} bytes; all but the last must have {least}.",
-                hint="Send larger parts.",
-                code="entity_too_small",
-            )
 
 
 def _combined_etag(parts: Sequence[StoredPart]) -> str:

@@ -10,12 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from trainshed.model.errors import Conflict, InvalidInput, NotFound
+from trainshed.model.errors import Conflict
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.index import folder_of, format_mapping, parse_mapping, successor
 from trainshed.store.embedded.quotas import check_quota
 from trainshed.store.object_store import MultipartUpload, Part, PartListing, UploadListing
+from trainshed.store.rules import no_such_upload, wrong_part
 
 __all__ = [
     "StoredPart",
@@ -30,7 +31,6 @@ __all__ = [
     "list_parts",
     "list_uploads",
     "new_upload_id",
-    "no_such_upload",
     "put_part",
     "read_parts",
     "stale_uploads",
@@ -84,15 +84,6 @@ def find_upload(connection: sqlite3.Connection, bucket: str, key: str, upload_id
     if found is None:
         raise no_such_upload(upload_id)
     return _upload(bucket, found)
-
-
-def no_such_upload(upload_id: str) -> NotFound:
-    """The error for an upload that is over, or never was."""
-    return NotFound(
-        f"There is no unfinished upload '{upload_id[:60]}' of this key.",
-        hint="It was completed, aborted or abandoned for too long: begin a new one.",
-        code="no_such_upload",
-    )
 
 
 def take_slot(
@@ -163,11 +154,7 @@ def read_parts(
     for number, etag in wanted:
         part = found.get(number)
         if part is None or part.part.etag != etag.strip('"').lower():
-            raise InvalidInput(
-                f"Part {number} {'has another ETag' if part else 'was not received'}.",
-                hint="Send it again, or name the parts as they were acknowledged.",
-                code="invalid_part",
-            )
+            raise wrong_part(number, was_received=part is not None)
         parts.append(part)
     return parts
 

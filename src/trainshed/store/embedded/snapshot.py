@@ -39,6 +39,8 @@ class EmbeddedSnapshot:
         self._bucket = bucket
         self._key = key
         self.place = ""
+        # Links are made so fast that threads would only wait for one another.
+        self.hands = 1
 
     @contextmanager
     def read(self) -> Iterator[Iterator[SnapshotObject]]:

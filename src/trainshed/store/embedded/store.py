@@ -15,11 +15,11 @@ from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import bucket_rows, index, multipart_rows
 from trainshed.store.embedded.append import AppendOperations
 from trainshed.store.embedded.blobs import BlobWriter
-from trainshed.store.embedded.core import checked_metadata, pieces_of
 from trainshed.store.embedded.expiry import ExpiryOperations
 from trainshed.store.embedded.file_window import FileWindow, copy_file
 from trainshed.store.embedded.together import ObjectReception
 from trainshed.store.object_store import FOLDER_TYPE, Bucket, Condition, ObjectInfo
+from trainshed.store.rules import checked_metadata, pieces_of
 
 __all__ = ["EmbeddedStore"]
 

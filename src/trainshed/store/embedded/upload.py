@@ -7,8 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from trainshed.model.errors import InvalidInput, TrainshedError
+from trainshed.model.errors import TrainshedError
 from trainshed.store.embedded.transactions import UNCERTAIN
+from trainshed.store.rules import check_digest
 
 __all__ = ["Reception", "Sink"]
 
@@ -81,9 +82,9 @@ class Reception(Generic[T]):
         blob = self._blob
         self._is_over = True
         try:
-            _check_digest("MD5", blob.md5, expected_md5)
+            check_digest("MD5", blob.md5, expected_md5)
             if expected_sha256:
-                _check_digest("SHA-256", blob.sha256, expected_sha256)
+                check_digest("SHA-256", blob.sha256, expected_sha256)
             return blob.publish()
         except BaseException:
             blob.discard()
@@ -114,12 +115,3 @@ class Reception(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         self.abort()
-
-
-def _check_digest(kind: str, actual: str, expected: str) -> None:
-    if expected and actual != expected.lower():
-        raise InvalidInput(
-            f"The {kind} of what arrived is {actual}, but {expected[:80]} was announced; nothing was stored.",
-            hint="The data was changed on its way: send it again.",
-            code="checksum_mismatch",
-        )

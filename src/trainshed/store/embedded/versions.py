@@ -14,6 +14,7 @@ from typing import Any
 
 from trainshed.model.errors import NotFound
 from trainshed.store.object_store import Removal
+from trainshed.store.rules import no_such_version
 
 __all__ = ["MARKER", "find_version", "hide", "make_way", "new_id", "remove_version", "stored_id"]
 
@@ -41,11 +42,7 @@ def find_version(connection: sqlite3.Connection, number: int, key: bytes, versio
         (number, key, stored_id(version_id)),
     ).fetchone()
     if found is None:
-        raise NotFound(
-            f"There is no version '{version_id[:60]}' of '{key.decode()}'.",
-            hint="List the versions to see which there are.",
-            code="no_such_version",
-        )
+        raise no_such_version(key.decode(), version_id)
     if found[8] == MARKER:
         raise NotFound(
             f"This version says that '{key.decode()}' was removed.",

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from trainshed.model.errors import Conflict, InvalidInput, NotFound, TrainshedError
 from trainshed.store.embedded.store import EmbeddedStore
-from trainshed.store.object_store import Condition
+from trainshed.store.object_store import Condition, ObjectStore
+
+Check = Callable[[ObjectStore], None]
 
 
-def read(store: EmbeddedStore, key: str) -> bytes:
+def read(store: ObjectStore, key: str) -> bytes:
     with store.open("data", key) as file:
         return file.read()
 
 
-def test_a_write_that_depends_on_what_is_there(store: EmbeddedStore) -> None:
+def test_a_write_that_depends_on_what_is_there(store: ObjectStore, whole: Check) -> None:
     first = store.put("data", "k", b"1", condition=Condition(if_none_match="*"))
     with pytest.raises(Conflict) as caught:
         store.put("data", "k", b"2", condition=Condition(if_none_match="*"))
@@ -29,10 +32,11 @@ def test_a_write_that_depends_on_what_is_there(store: EmbeddedStore) -> None:
     store.put("data", "k", b"3", condition=Condition(if_match="*", if_none_match=first.etag))
     with pytest.raises(Conflict):
         store.copy("data", "k", "data", "k", condition=Condition(if_match=second.etag))
-    assert store.verify().orphans == () and store.verify().objects == 1
+    assert read(store, "k") == b"3"
+    whole(store)
 
 
-def test_of_many_who_write_only_if_nothing_is_there_one_wins(store: EmbeddedStore) -> None:
+def test_of_many_who_write_only_if_nothing_is_there_one_wins(store: ObjectStore) -> None:
     ends: list[str] = []
 
     def write(number: int) -> None:
@@ -50,17 +54,16 @@ def test_of_many_who_write_only_if_nothing_is_there_one_wins(store: EmbeddedStor
     assert sorted(ends) == ["precondition_failed"] * 7 + ["won"]
 
 
-def test_attributes_live_beside_metadata(store: EmbeddedStore) -> None:
+def test_attributes_live_beside_metadata(store: ObjectStore) -> None:
     store.put("data", "k", b"x", metadata={"m": "1"}, attributes={"acl": "private", "tagging": "a=1"})
     before = store.info("data", "k")
     after = store.set_attributes("data", "k", {"acl": "public-read", "tagging": None, "cache-control": "no"})
-    assert after == store.info("data", "k")
+    found = store.info("data", "k")
+    assert (after.attributes, after.metadata, after.etag) == (found.attributes, found.metadata, found.etag)
     assert after.attributes == {"acl": "public-read", "cache-control": "no"}
-    assert (after.metadata, after.modified_at, after.etag) == (
-        before.metadata,
-        before.modified_at,
-        before.etag,
-    )
+    assert (after.metadata, after.etag) == (before.metadata, before.etag)
+    if isinstance(store, EmbeddedStore):
+        assert after.modified_at == before.modified_at
     with pytest.raises(NotFound):
         store.set_attributes("data", "missing", {"acl": "x"})
     with pytest.raises(InvalidInput):
@@ -70,7 +73,7 @@ def test_attributes_live_beside_metadata(store: EmbeddedStore) -> None:
         assert upload.commit(attributes={"crc32": "2"}).attributes == {"a": "1", "crc32": "2"}
 
 
-def test_renaming_an_object(store: EmbeddedStore) -> None:
+def test_renaming_an_object(store: ObjectStore, whole: Check) -> None:
     store.put("data", "a", b"bytes", metadata={"m": "1"})
     store.put("data", "taken", b"t")
     with pytest.raises(Conflict) as caught:
@@ -83,10 +86,10 @@ def test_renaming_an_object(store: EmbeddedStore) -> None:
     with pytest.raises(NotFound):
         store.rename("data", "a", "d")
     assert [one.key for one in store.list("data").objects] == ["b/c", "taken"]
-    assert store.verify().orphans == ()
+    whole(store)
 
 
-def test_renaming_a_folder_is_one_step(store: EmbeddedStore) -> None:
+def test_renaming_a_folder_is_one_step(store: ObjectStore) -> None:
     for key in ("old/", "old/1", "old/deep/2", "older", "new/there"):
         store.put("data", key, key.encode())
     with pytest.raises(Conflict):
@@ -108,10 +111,11 @@ def test_renaming_a_folder_is_one_step(store: EmbeddedStore) -> None:
     assert store.rename_prefix("data", "nothing/", "somewhere/") == 0
 
 
-def test_pieces_tell_the_parts(store: EmbeddedStore) -> None:
+def test_pieces_tell_the_parts(store: ObjectStore) -> None:
     store.put("data", "whole", b"12345")
     assert store.piece_sizes("data", "whole") == [5]
     upload = store.create_upload("data", "k")
-    parts = [store.put_part("data", "k", upload.upload_id, n, b"x" * n) for n in (1, 2)]
+    sizes = [5 << 20, 2]
+    parts = [store.put_part("data", "k", upload.upload_id, n, b"x" * sizes[n - 1]) for n in (1, 2)]
     store.complete_upload("data", "k", upload.upload_id, [(part.number, part.etag) for part in parts])
-    assert store.piece_sizes("data", "k") == [1, 2]
+    assert store.piece_sizes("data", "k") == sizes

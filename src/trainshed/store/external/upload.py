@@ -1,0 +1,205 @@
+"""Bytes on their way to the endpoint: an object, or a part of one."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import IO, Protocol, Self
+
+from trainshed.model.errors import TrainshedError
+from trainshed.store.records import ObjectInfo, Part
+from trainshed.store.rules import check_digest
+
+__all__ = ["ObjectUpload", "PartReception", "PartsWriter"]
+
+# An object up to this size is kept back until its end and sent by one request, so that its ETag is its MD5.
+WHOLE_BYTES = 16 << 20
+# What is larger goes in parts, while it arrives: a few of them are under way.
+PART_BYTES = 8 << 20
+_UNDER_WAY = 2
+# 10,000 parts of one size would limit an object to 80 GB: later parts are larger.
+_GROW_EVERY = 1000
+
+
+class PartsWriter(Protocol):
+    """An upload in parts, as the endpoint has it."""
+
+    def send(self, number: int, data: bytes) -> tuple[int, str]:
+        """Send a part; tells its number and ETag."""
+        ...
+
+    def complete(self, parts: list[tuple[int, str]]) -> ObjectInfo:
+        """Make the object of them."""
+        ...
+
+    def abort(self) -> None:
+        """Discard them."""
+        ...
+
+
+class _Digests:
+    def __init__(self, with_sha256: bool) -> None:
+        self.md5 = hashlib.md5(usedforsecurity=False)
+        self.sha256 = hashlib.sha256() if with_sha256 else None
+
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        self.md5.update(data)
+        if self.sha256 is not None:
+            self.sha256.update(data)
+
+    def check(self, expected_md5: str, expected_sha256: str) -> None:
+        check_digest("MD5", self.md5.hexdigest(), expected_md5)
+        if expected_sha256:
+            check_digest("SHA-256", self.sha256.hexdigest() if self.sha256 else "unknown", expected_sha256)
+
+
+class _UploadBase:
+    def abort(self) -> None:
+        raise AssertionError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()
+
+
+class ObjectUpload(_UploadBase):
+    """Takes bytes until `commit`; leaving the `with` block without it discards them.
+
+    `put` writes a whole object, with the attributes that came late; `begin` opens an upload in parts.
+    """
+
+    def __init__(
+        self,
+        put: Callable[[bytearray, Mapping[str, str]], ObjectInfo],
+        begin: Callable[[], PartsWriter],
+        *,
+        with_sha256: bool = False,
+    ) -> None:
+        self._put = put
+        self._begin = begin
+        self._digests = _Digests(with_sha256)
+        self._held = bytearray()
+        self._parts: PartsWriter | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._sent: list[Future[tuple[int, str]]] = []
+        self._is_over = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the next bytes."""
+        self._digests.update(data)
+        self._held += data
+        if len(self._held) > WHOLE_BYTES and self._parts is None:
+            self._parts = self._begin()
+            self._threads = ThreadPoolExecutor(_UNDER_WAY, "upload")
+        while self._parts is not None and len(self._held) >= self._part_size():
+            self._send(self._parts, self._part_size())
+
+    def _part_size(self) -> int:
+        return PART_BYTES << (len(self._sent) // _GROW_EVERY)
+
+    def _send(self, parts: PartsWriter, size: int) -> None:
+        assert self._threads is not None
+        if len(self._sent) >= _UNDER_WAY:
+            # Never more in memory than what is under way; an error ends the upload here.
+            self._sent[-_UNDER_WAY].result()
+        data = bytes(memoryview(self._held)[:size])
+        del self._held[:size]
+        self._sent.append(self._threads.submit(parts.send, len(self._sent) + 1, data))
+
+    def commit(
+        self,
+        *,
+        expected_md5: str = "",
+        expected_sha256: str = "",
+        attributes: dict[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Make the object visible, in place of the one that had its key.
+
+        `attributes` that come so late are only kept with an object that is sent as a whole.
+        """
+        try:
+            self._digests.check(expected_md5, expected_sha256)
+            if self._parts is None:
+                info = self._put(self._held, attributes or {})
+            else:
+                if self._held:
+                    self._send(self._parts, len(self._held))
+                info = self._parts.complete([sent.result() for sent in self._sent])
+        except BaseException:
+            self.abort()
+            raise
+        self._is_over = True
+        self._end_threads()
+        return info
+
+    def abort(self) -> None:
+        """Discard what was written. Does nothing after `commit`."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._end_threads()
+        if self._parts is not None:
+            try:
+                self._parts.abort()
+            except TrainshedError:
+                pass  # The endpoint is away: the hourly upkeep finds what is left there.
+
+    def _end_threads(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+
+class PartReception(_UploadBase):
+    """Takes the bytes of a part; a large one is kept in a file of its own until it is known to be right."""
+
+    def __init__(
+        self, send: Callable[[bytes | memoryview, Mapping[str, str]], Part], *, with_sha256: bool = False
+    ) -> None:
+        self._deliver = send
+        self._digests = _Digests(with_sha256)
+        self._size = 0
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(WHOLE_BYTES)  # noqa: SIM115
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the next bytes."""
+        self._digests.update(data)
+        self._file.write(data)
+        self._size += len(data)
+
+    def commit(
+        self,
+        *,
+        expected_md5: str = "",
+        expected_sha256: str = "",
+        attributes: dict[str, str] | None = None,
+    ) -> Part:
+        """Store the part, in place of the one that had its number."""
+        try:
+            self._digests.check(expected_md5, expected_sha256)
+            if self._size <= WHOLE_BYTES:
+                self._file.seek(0)
+                return self._deliver(self._file.read(), attributes or {})
+            self._file.flush()
+            with mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) as mapped:
+                view = memoryview(mapped)
+                try:
+                    return self._deliver(view, attributes or {})
+                finally:
+                    view.release()
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Discard what was written."""
+        self._file.close()
