@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import Executor
+from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -25,6 +27,8 @@ _CHUNK = 1 << 20
 # Smaller than what is sent: a thousand slow uploads at once must fit into memory.
 _PIECE = 1 << 19
 _DRAIN = 8 << 20
+# What is sent at once.
+_SMALL = 1 << 18
 
 
 class TransferBroken(Exception):
@@ -36,6 +40,46 @@ class UnsatisfiableRange(InvalidInput):
 
     status = 416
     code = "invalid_range"
+
+
+class _Silence:
+    """Ends the waiting within its `with` blocks when nothing is heard for too long.
+
+    One timer for a whole body: most of its messages are there already, and a timeout for each costs more than it does.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._since: float | None = None
+        self._is_over = False
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        since = now if self._since is None else self._since
+        if now - since >= self._seconds and self._task is not None:
+            self._is_over = True
+            self._task.cancel()
+        else:
+            self._timer = self._loop.call_at(since + self._seconds, self._look)
+
+    def end(self) -> None:
+        """Listen no more."""
+        self._timer.cancel()
+
+    def __enter__(self) -> None:
+        self._since = self._loop.time()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._since = None
+        if self._is_over and kind is asyncio.CancelledError:
+            assert self._task is not None
+            if self._task.uncancel() == 0:
+                raise TransferBroken from None
 
 
 class Exchange:
@@ -89,26 +133,27 @@ class Exchange:
         """The body in pieces of some size; a body that breaks off raises."""
         announced = self.headers.get("content-length")
         total, held, size = 0, list[bytes](), 0
-        while True:
-            try:
+        silence = _Silence(IDLE_SECONDS)
+        try:
+            while True:
                 self._has_read = True
-                async with asyncio.timeout(IDLE_SECONDS):
+                with silence:
                     message = await self._receive()
-            except TimeoutError:
-                raise TransferBroken from None
-            if message["type"] != "http.request":
-                raise TransferBroken
-            body = message.get("body", b"")
-            if body:
-                held.append(body)
-                size += len(body)
-                total += len(body)
-            if size >= _PIECE:
-                yield b"".join(held)
-                held, size = [], 0
-            if not message.get("more_body", False):
-                self._has_ended = True
-                break
+                if message["type"] != "http.request":
+                    raise TransferBroken
+                body = message.get("body", b"")
+                if body:
+                    held.append(body)
+                    size += len(body)
+                    total += len(body)
+                if size >= _PIECE:
+                    yield b"".join(held)
+                    held, size = [], 0
+                if not message.get("more_body", False):
+                    self._has_ended = True
+                    break
+        finally:
+            silence.end()
         if announced is not None and str(total) != announced:
             raise TransferBroken
         if held:
@@ -164,19 +209,27 @@ class Exchange:
 
     async def answer_file(self, status: int, headers: Mapping[str, str], file: BinaryIO, length: int) -> None:
         """Send `length` bytes of a file from where it stands; stops when the other side hangs up."""
-        await self._start(status, {"content-length": str(length), **headers})
-        if length <= _CHUNK:
-            body = await self.in_thread(_read_exactly, file, length)
-            await self._send({"type": "http.response.body", "body": body})
+        if length <= _SMALL:
+            body = _read_cached(file, length)
+            if body is None:
+                body = await self.in_thread(_read_exactly, file, length)
+            await self.answer(status, headers, body)
             return
+        await self._start(status, {"content-length": str(length), **headers})
         hung_up = asyncio.create_task(self._wait_for_hang_up())
+        # One piece is read while the one before is sent.
+        reading = asyncio.ensure_future(self.in_thread(_read_exactly, file, min(_CHUNK, length)))
         try:
             while length > 0 and not hung_up.done():
-                body = await self.in_thread(_read_exactly, file, min(_CHUNK, length))
+                body = await reading
                 length -= len(body)
+                if length > 0:
+                    reading = asyncio.ensure_future(self.in_thread(_read_exactly, file, min(_CHUNK, length)))
                 await self._send({"type": "http.response.body", "body": body, "more_body": length > 0})
         finally:
             hung_up.cancel()
+            # The caller closes the file: nobody may be reading it then.
+            await asyncio.wait([reading])
 
     async def _wait_for_hang_up(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -189,6 +242,17 @@ class Exchange:
             headers = {**headers, "connection": "close"}
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+
+def _read_cached(file: BinaryIO, length: int) -> bytes | None:
+    """The next bytes of a file if they lie in memory: to be had without waiting for a disk, and without a thread."""
+    data = bytearray(length)
+    try:
+        count = os.preadv(file.fileno(), [data], file.tell(), os.RWF_NOWAIT)
+    except (OSError, ValueError, AttributeError):
+        # Not in memory, no file of this machine, or a file system that cannot tell.
+        return None
+    return bytes(data) if count == length else None
 
 
 def _read_exactly(file: BinaryIO, length: int) -> bytes:

@@ -23,23 +23,21 @@ async def get_object(visit: Visit) -> None:
     """Send an object, or a range or a part of it."""
     version = visit.query.get("versionId", "")
 
-    def begin() -> tuple[ObjectInfo, BinaryIO, Sequence[int]]:
-        bucket = visit.readable_object(visit.bucket, visit.key, version)
-        check_key(visit.key)
-        with _telling_markers(visit, bucket):
-            info, file = visit.store.open_object(visit.bucket, visit.key, version)
+    def begin() -> tuple[int, dict[str, str], BinaryIO, int]:
+        visit.readable_object(visit.bucket, visit.key, version)
+        info, file = visit.store.open_object(visit.bucket, visit.key, version)
         try:
-            return info, file, _piece_sizes(visit, info)
+            status, headers, start, length = _plan(visit, info, _piece_sizes(visit, info))
+            if start:
+                file.seek(start)
+            return status, headers, file, length
         except BaseException:
             file.close()
             raise
 
     # Sent from the open file, not by path: the object may be overwritten before the server opened the path.
-    info, file, pieces = await visit.do(begin)
+    status, headers, file, length = await visit.do(begin)
     try:
-        status, headers, start, length = _plan(visit, info, pieces)
-        if start:
-            await visit.exchange.in_thread(file.seek, start)
         await visit.exchange.answer_file(status, visit.dress(headers), file, length)
     finally:
         file.close()

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
 from trainshed.api.obs.errors import S3Error
@@ -72,9 +73,9 @@ def read_header(request: SignedRequest) -> V4Claim:
     signed_at = read_iso_date(timestamp)
     if signed_at is None:
         signed_at = read_http_date(timestamp)
-    if signed_at is None:
-        raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header.")
-    timestamp = _iso(signed_at)
+        if signed_at is None:
+            raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header.")
+        timestamp = _iso(signed_at)
     if scope.partition("/")[0] != timestamp[:8]:
         raise _malformed("The date in the credential is not that of the request.")
     payload_hash = request.header("x-amz-content-sha256") or request.header("x-obs-content-sha256")
@@ -155,6 +156,7 @@ def check(claim: V4Claim, request: SignedRequest, secret: str, now: float) -> Se
     return Seed(key, claim.timestamp, claim.scope, claim.signature)
 
 
+@lru_cache(maxsize=256)
 def signing_key(secret: str, scope: str) -> bytes:
     """The key of one day, region and service."""
     key = f"AWS4{secret}".encode()

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MAX_SKEW_SECONDS = 15 * 60
-_ISO = re.compile(r"\d{8}T\d{6}Z")
+_ISO = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,13 @@ def _decode(text: str) -> str:
 
 def read_iso_date(text: str) -> float | None:
     """Seconds for `20130524T000000Z`."""
-    if not _ISO.fullmatch(text):
+    found = _ISO.fullmatch(text)
+    if found is None:
         return None
+    # By hand: every request has such a date, and strptime takes as long as checking the whole signature.
+    year, month, day, hour, minute, second = map(int, found.groups())
     try:
-        return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
