@@ -72,6 +72,17 @@ def _run_time(job: Job) -> str:
     return format_duration((job.ended_at or time.time()) - job.started_at)
 
 
+def _engine_of(job: Job) -> str:
+    """The engine that was asked for, and the one that runs where it is another."""
+    asked = str(job.spec.get("engine") or "")
+    runs = str((job.environment or {}).get("engine") or asked)
+    if runs.lower() == asked.lower():
+        return asked
+    pins = (job.environment or {}).get("packages") or ()
+    version = next((pin for pin in pins if pin.split("==")[0].removesuffix("-cpu").endswith(runs)), "")
+    return f"{asked}, runs as {runs}" + (f" ({version})" if version else "")
+
+
 @click.command()
 @click.argument("job")
 @json_option
@@ -95,6 +106,7 @@ def show(job: str, as_json: bool) -> None:
             ("Owner", found.owner),
             ("Runs", str(spec.get("command") or spec.get("boot") or "")),
             ("Code", str(spec.get("code") or "")),
+            ("Engine", _engine_of(found)),
             ("Flavor", found.flavor + (f" x {found.nodes} nodes" if found.nodes > 1 else "")),
             ("Rehearsal", "yes: the devices are pretend ones" if found.rehearsal else ""),
             (

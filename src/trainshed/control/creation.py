@@ -9,7 +9,8 @@ from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow, change_job, job_by_id
 from trainshed.db.nodes import all_nodes
 from trainshed.model.attempt import Ending
-from trainshed.model.errors import TrainshedError
+from trainshed.model.engines import EngineMatch, match_engine
+from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.model.flavor import preset_flavors
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import parse_obs_url
@@ -67,6 +68,7 @@ def create_job(control: Control, job: JobRow) -> None:
         environment = job.environment
         if environment is None:
             environment = to_json(_resolve(control, job, bucket, prefix))
+        match = _match(control, job)
         warnings = _look_for_trouble(control, job, bucket, prefix)
     except TrainshedError as fault:
         if fault.status >= 500 and fault.code != "host_unfit":
@@ -87,6 +89,8 @@ def create_job(control: Control, job: JobRow) -> None:
         )
         if changed is not None:
             control.tell(connection, changed, "The code is snapshotted; the job waits for its turn.")
+            if match is not None and match.note:
+                control.tell(connection, changed, match.note)
             for warning in warnings:
                 control.tell(connection, changed, warning, "warning")
 
@@ -118,6 +122,14 @@ def _resolve(control: Control, job: JobRow, bucket: str, prefix: str) -> Environ
     return control.resolve(job.spec.get("engine", "python"), requirements, job)
 
 
+def _match(control: Control, job: JobRow) -> EngineMatch | None:
+    """The engine that runs for the one asked for; nothing for a rerun whose engine is not offered any more."""
+    try:
+        return match_engine(job.spec.get("engine", "python"), control.settings.engines)
+    except NotFound:
+        return None
+
+
 def _look_for_trouble(control: Control, job: JobRow, bucket: str, prefix: str) -> list[str]:
     """What may go wrong with the job; nothing of it keeps the job from running."""
     warnings = []
@@ -126,7 +138,8 @@ def _look_for_trouble(control: Control, job: JobRow, bucket: str, prefix: str) -
             machines = all_nodes(connection)
         devices = next((item.processes for item in preset_flavors(machines) if item.name == job.flavor), 1)
         processes = int(job.spec.get("processes", 0)) or devices
-        warnings += warn_of_load(job.spec.get("engine", "python"), processes, job.nodes, machines)
+        match = _match(control, job)
+        warnings += warn_of_load(match.engine.name if match else "", processes, job.nodes, machines)
     if job.nodes < 2 or not prefix:
         return warnings
     for info in control.store.list(bucket, prefix, limit=_MOST_FILES).objects:

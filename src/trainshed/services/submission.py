@@ -14,7 +14,7 @@ from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
 from trainshed.dialects.plan import plan_launch
 from trainshed.dialects.planned_job import PlannedJob
-from trainshed.model.engines import find_engine
+from trainshed.model.engines import match_engine
 from trainshed.model.errors import Conflict, NotFound
 from trainshed.model.job_spec import JobSpec, parse_job_spec
 from trainshed.model.launch_plan import Environment, to_json
@@ -63,7 +63,8 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     """What `submit` would run: the spec with its defaults filled in and the launch plan of every node."""
     require(caller, "job.submit")
     checked = check_spec(platform, caller, spec)
-    engine = find_engine(checked.spec.engine, platform.settings.engines)
+    match = match_engine(checked.spec.engine, platform.settings.engines)
+    engine = match.engine
     placements = tuple(
         Placement(
             f"node-{index}",
@@ -94,7 +95,12 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     )
     shown = checked.spec.model_dump(mode="json")
     shown["secrets"] = dict.fromkeys(checked.spec.secrets, "**********")
-    return {"spec": shown, "flavor": to_json(checked.flavor), "launch": [to_json(plan) for plan in plans]}
+    return {
+        "spec": shown,
+        "flavor": to_json(checked.flavor),
+        "notes": [match.note] if match.note else [],
+        "launch": [to_json(plan) for plan in plans],
+    }
 
 
 def rerun_job(platform: Platform, caller: Caller, ref: str, name: str = "") -> JobView:
