@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import threading
@@ -10,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainshed.client.object_digest import ObjectDigest, equal_parts
+from trainshed.client.object_download import is_unfinished
+from trainshed.client.object_parts import PART_SIZE_KEY
 from trainshed.client.objects import ObjectClient, ObjectEntry
 from trainshed.client.parallel import run_in_parallel
 from trainshed.model.errors import InvalidInput, NotFound
 
 __all__ = ["FolderReport", "Meter", "copy_folder", "download_folder", "upload_folder"]
-
-_CHUNK = 1 << 20
 
 
 class Meter:
@@ -247,6 +247,8 @@ def _walk_local(folder: Path, report: FolderReport) -> Iterator[_LocalFile]:
             path = prefix + entry.name
             if entry.is_symlink():
                 report.skip(path, "it is a symbolic link")
+            elif is_unfinished(entry.name):
+                report.skip(path, "it is a download that was not finished")
             elif entry.is_dir(follow_symlinks=False):
                 below.append(path + "/")
             elif entry.is_file(follow_symlinks=False):
@@ -266,11 +268,11 @@ def _is_same(path: Path, local: _LocalFile, there: ObjectEntry | None) -> bool:
         return False
     if there.metadata.get("mtime") == repr(local.modified_at):
         return True
-    md5 = hashlib.md5(usedforsecurity=False)
+    part_size = there.metadata.get(PART_SIZE_KEY, "") if "-" in there.etag else ""
+    digest = ObjectDigest(equal_parts(local.size, int(part_size)) if part_size.isdecimal() else ())
     with path.open("rb") as file:
-        while piece := file.read(_CHUNK):
-            md5.update(piece)
-    return md5.hexdigest() == there.etag
+        digest.read(file, local.size)
+    return digest.hexdigest() == there.etag
 
 
 def _is_key(key: str) -> bool:

@@ -6,17 +6,18 @@ import base64
 import hashlib
 import json
 import os
-import secrets
 import stat
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote, unquote
 
+from trainshed.client.object_digest import ObjectDigest, parse_pieces
+from trainshed.client.object_download import Beginning, download_file
+from trainshed.client.object_parts import send_in_parts
 from trainshed.client.object_wire import (
-    TRIES,
     ObjectWire,
     may_retry,
     retry_broken,
@@ -33,6 +34,8 @@ __all__ = ["BucketEntry", "ObjectClient", "ObjectEntry", "ObjectPage"]
 OnBytes = Callable[[int], None]
 
 _CHUNK = 1 << 20
+# From this size on a file travels in parts.
+IN_PARTS_FROM = 32 << 20
 _META = "x-trainshed-meta-"
 
 
@@ -186,17 +189,21 @@ class ObjectClient:
         return entry
 
     def put_file(self, path: Path, bucket: str, key: str, *, on_bytes: OnBytes | None = None) -> ObjectEntry:
-        """Store a local file, with its executable bit and its time."""
+        """Store a local file, with its executable bit and its time. A large one goes in parts: a try that was cut
+        off or killed is continued by the next."""
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise InvalidInput(
                     f"{path} is not a regular file.", hint="Give a file, or - for standard input."
                 )
-            md5, size = _digest(file)
             metadata = {"mtime": repr(facts.st_mtime)}
             if facts.st_mode & stat.S_IXUSR:
                 metadata["mode"] = "755"
+            if facts.st_size >= IN_PARTS_FROM:
+                made = send_in_parts(self._wire, path, file.fileno(), bucket, key, metadata, on_bytes)
+                return ObjectEntry(**made)
+            md5, size = _digest(file)
             headers = _put_headers(size, md5, "application/octet-stream", metadata)
 
             def pieces() -> Iterator[bytes]:
@@ -222,27 +229,36 @@ class ObjectClient:
 
     def stream(self, bucket: str, key: str, *, on_bytes: OnBytes | None = None) -> Iterator[bytes]:
         """The bytes of an object, piece by piece; goes on after a broken connection, and is checked at the end."""
-        return self._stream(bucket, key, on_bytes, [])
+        return self._stream(bucket, key, on_bytes, Beginning(), lambda entry: None)
 
     def _stream(
-        self, bucket: str, key: str, on_bytes: OnBytes | None, found: MutableSequence[ObjectEntry]
+        self,
+        bucket: str,
+        key: str,
+        on_bytes: OnBytes | None,
+        begun: Beginning,
+        meet: Callable[[ObjectEntry], None],
     ) -> Iterator[bytes]:
-        """Like `stream`; puts what is known of the object into `found` before its first byte."""
-        md5, done, attempt = hashlib.md5(usedforsecurity=False), 0, 0
-        while not found or done < found[0].size:
-            headers = {"range": f"bytes={done}-", "if-match": f'"{found[0].etag}"'} if done else {}
+        """Like `stream`, behind what has come before; `meet` hears of the object before its first byte."""
+        etag, done, attempt, size = begun.etag, begun.size, 0, -1
+        digest: ObjectDigest | None = None
+        while size < 0 or done < size:
+            headers = {"range": f"bytes={done}-", "if-match": f'"{etag}"'} if done else {}
             before = done
             try:
                 with self._wire.send("GET", _object(bucket), {"key": key}, headers=headers) as response:
-                    found[:] = [_entry(key, response)]
+                    entry = _entry(key, response)
+                    if digest is None:
+                        digest = ObjectDigest(parse_pieces(response.headers.get("x-trainshed-parts", "")))
+                        begun.take(digest)
+                    etag, size = entry.etag, entry.size
+                    meet(entry)
                     for piece in response.iter_raw(_CHUNK):
-                        md5.update(piece)
+                        digest.update(piece)
                         done += len(piece)
                         if on_bytes:
                             on_bytes(len(piece))
                         yield piece
-                    if done >= found[0].size:
-                        break
             except Unavailable as error:
                 # A connection that brought something counts as a new beginning.
                 attempt = 0 if done > before else attempt
@@ -250,40 +266,17 @@ class ObjectClient:
                     raise
                 wait_before_retry(attempt)
                 attempt += 1
-        _check_md5(found[0].etag, md5.hexdigest(), key)
+        if digest is not None:
+            _check_md5(etag, digest.hexdigest(), key)
 
     def get_file(self, bucket: str, key: str, path: Path, *, on_bytes: OnBytes | None = None) -> ObjectEntry:
-        """Bring an object into a local file, which appears whole and checked or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
-        try:
-            entry = self._fetch(bucket, key, part, on_bytes)
-            if entry.metadata.get("mode") == "755":
-                part.chmod(0o755)
-            _set_time(part, entry.metadata.get("mtime", ""))
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-        return entry
-
-    def _fetch(self, bucket: str, key: str, part: Path, on_bytes: OnBytes | None) -> ObjectEntry:
-        for _ in range(TRIES):
-            found: list[ObjectEntry] = []
-            with part.open("wb") as file:
-                try:
-                    for piece in self._stream(bucket, key, on_bytes, found):
-                        file.write(piece)
-                    return found[0]
-                except Conflict as error:
-                    # Overwritten in the middle: what we have is a part of something that is gone.
-                    if error.code != "object_changed":
-                        raise
-                    if on_bytes:
-                        on_bytes(-file.tell())
-        raise Conflict(
-            f"The object '{key}' changes faster than it can be read.",
-            hint="Try again.",
-            code="object_changed",
+        """Bring an object into a local file, which appears whole and checked or not at all. A large one that was
+        cut off is continued by the next try."""
+        return download_file(
+            lambda begun, meet: self._stream(bucket, key, on_bytes, begun, meet),
+            f"{self._wire.url}/{bucket}/{key}",
+            path,
+            on_bytes,
         )
 
     def delete(self, bucket: str, key: str) -> bool:
@@ -382,17 +375,10 @@ def _digest(file: BinaryIO) -> tuple[bytes, int]:
 
 
 def _check_md5(expected: str, actual: str, key: str) -> None:
-    # The ETag of an object that was sent in parts or appended to (`…-3`) is not the MD5 of its bytes.
-    if "-" not in expected and expected != actual:
+    # The ETag of an object that was appended to, or whose parts are not told, says nothing about its bytes.
+    if ("-" in expected) == ("-" in actual) and expected != actual:
         raise Unavailable(
             f"What travelled as '{key}' is not what was sent (MD5 {actual} instead of {expected}).",
             hint="Try again.",
             code="checksum_mismatch",
         )
-
-
-def _set_time(path: Path, text: str) -> None:
-    try:
-        os.utime(path, (float(text), float(text)))
-    except (ValueError, OSError, OverflowError):
-        pass  # The time is a convenience for later comparisons.
