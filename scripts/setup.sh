@@ -62,6 +62,9 @@ if [ "$purpose" = dev ]; then
     has_postgres || missing+=(postgresql)
     has_browser || missing+=(chromium)
     command -v chromedriver >/dev/null || missing+=(chromium-driver)
+    command -v ssh >/dev/null || missing+=(openssh-client)
+    command -v mpirun >/dev/null || missing+=(openmpi-bin)
+    command -v rsync >/dev/null || missing+=(rsync)
     if [ "${#missing[@]}" -gt 0 ] && ! install_packages "${missing[@]}"; then
         [ "${CI:-}" != true ] || fail "Tests need ${missing[*]}." "Install them on the machine that runs the tests."
         say "Going on; the tests that need them will fail."

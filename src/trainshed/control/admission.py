@@ -73,13 +73,11 @@ def admit(control: Control, queue: QueueView) -> int:
 def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, flavor: Flavor) -> None:
     """Hand an attempt to its engine. Safe to repeat: an engine starts an attempt once."""
     placements = tuple(placement_from_row(row) for row in attempt.placements)
-    launch = AttemptLaunch(
-        job.id,
-        attempt.attempt,
-        launch_of(control, job, attempt.attempt, flavor, placements),
-        secrets=control.open_secrets(job),
-    )
-    control.engines[attempt.engine].submit(launch)
+    nodes = launch_of(control, job, attempt.attempt, flavor, placements)
+    secrets = control.open_secrets(job)
+    if any(node.ssh_port for node in nodes):
+        secrets |= control.open_ssh_keys(job)
+    control.engines[attempt.engine].submit(AttemptLaunch(job.id, attempt.attempt, nodes, secrets=secrets))
     if attempt.state == "submitting":
         with begin(control.database) as connection:
             change_attempt(connection, attempt, state="running", started_at=control.clock())

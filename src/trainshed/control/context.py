@@ -35,6 +35,8 @@ class Control:
     # The values of a job's secret variables, its temporary credentials included.
     open_secrets: Callable[[JobRow], dict[str, str]]
     revoke_credentials: Callable[[str], None]
+    # The keys by which a job's nodes reach each other, and its owner reaches them.
+    open_ssh_keys: Callable[[JobRow], dict[str, str]] = lambda job: {}
     # Removes what nobody can reach any more: deleted jobs' files, abandoned uploads, expired credentials.
     tidy_up: Callable[[], object] = lambda: None
     # Variables that tell every process of a job where the platform is.

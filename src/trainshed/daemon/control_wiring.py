@@ -26,6 +26,7 @@ from trainshed.services.job_credentials import (
 )
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, platform_variables
 from trainshed.services.platform import Platform
+from trainshed.services.ssh_keys import job_ssh_keys
 from trainshed.services.upkeep import tidy_up
 
 __all__ = ["build_control"]
@@ -65,6 +66,7 @@ def build_control(platform: Platform) -> Control:
         clock=platform.clock,
         resolve=resolve_environment,
         open_secrets=open_secrets,
+        open_ssh_keys=lambda job: job_ssh_keys(platform, job),
         revoke_credentials=lambda job_id: revoke_job_credentials(platform, job_id),
         tidy_up=lambda: tidy_up(platform),
         platform_variables=platform_variables(platform),

@@ -35,6 +35,7 @@ from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
 from trainshed.runner.site import read_secrets, read_site
+from trainshed.runner.ssh import plan_door
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.runner.work_folders import WorkFolders
@@ -133,9 +134,14 @@ class NodeRun:
         broker = Broker(self._folder.path / "broker.sock", self._store, self._launch.workspace_id)
         if self._site.uid is not None:
             broker.give_to(self._site.uid)
-        shared = self._gang.network if self._gang is not None else -1
+        door = plan_door(self._launch, self._folder)
         sandbox = Sandbox(
-            dataclasses.replace(spec, mounts=(*spec.mounts, broker.mount), shared_network=shared)
+            dataclasses.replace(
+                spec,
+                mounts=(*spec.mounts, broker.mount, *door.mounts),
+                files=(*spec.files, *door.files),
+                shared_network=self._gang.network if self._gang is not None else -1,
+            )
         )
         sandbox.prepare()
         if self._gang is not None and sandbox.kind != "none" and self._launch.network != "open":
@@ -143,6 +149,8 @@ class NodeRun:
         self._reporter.describe(sandbox.kind, sandbox.limits_in_force)
         if sandbox.kind == "none":
             self._log.say("WARNING: this job runs without a sandbox")
+        if self._launch.ssh_port and (door.reason or sandbox.kind == "none"):
+            self._log.say(f"ssh is off: {door.reason or 'it is only served inside a sandbox'}")
         # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
         pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
         trust = trust_variables(self._site, is_walled=sandbox.kind != "none")
@@ -168,12 +176,13 @@ class NodeRun:
             self._meet_others()
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)
-            sandbox.start(processes)
+            sandbox.start(processes, door.services(processes) if sandbox.kind != "none" else ())
             # Only now: threads must not be there when the job is started.
             broker.start(sandbox.bindings)
             return self._watch(sandbox, tail, LauncherLogs(self._work, self._folder))
         finally:
             sandbox.close()
+            door.forget()
             broker.close()
             tail.read(final=True)
             tail.close()

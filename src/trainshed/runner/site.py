@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json
+from trainshed.model.ssh import KEY_NAMES
 
 __all__ = ["PlatformPort", "Site", "read_launch", "read_secrets", "read_site"]
 
@@ -61,9 +62,9 @@ def read_launch(folder: RunFolder) -> NodeLaunch:
 
 
 def read_secrets(folder: RunFolder) -> dict[str, str]:
-    """The values of the secret variables; empty when they were removed already."""
+    """The values of the secret variables; empty when they were removed already. Keys for ssh are none of them."""
     try:
         values: dict[str, str] = json.loads(folder.secrets.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    return values
+    return {name: value for name, value in values.items() if name not in KEY_NAMES}

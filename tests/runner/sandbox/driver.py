@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -34,6 +35,7 @@ from trainshed.runner.sandbox import (
     namespace,
 )
 from trainshed.runner.site import PlatformPort, Site
+from trainshed.runner.ssh import SshDoor, plan_door
 from trainshed.store import open_store
 
 SYS_KEYCTL, SYS_ADD_KEY = {"x86_64": 250, "aarch64": 219}, {"x86_64": 248, "aarch64": 217}
@@ -43,12 +45,13 @@ def become(uid: int) -> None:
     python = os.path.realpath(sys.executable)
     namespace.enter_private_namespace()
     source = Path(namespace.__file__).parents[3]
-    for path in (Path(sys.base_prefix).resolve(), source, Path(__file__).parent):
+    packages = Path(sysconfig.get_path("platlib"))
+    for path in (Path(sys.base_prefix).resolve(), source, packages, Path(__file__).parent):
         reveal(path)
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
-    os.environ["PYTHONPATH"] = str(source)
+    os.environ["PYTHONPATH"] = f"{source}:{packages}"
     os.execv(python, [python, "-B", __file__])
 
 
@@ -70,18 +73,23 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     root = run_folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     os.environ.update(request.get("environment", {}))
-    gang = None
+    mounts = [Mount(Path(source), target, rw) for source, target, rw in request.get("mounts", [])]
+    gang, door = None, SshDoor()
     if "node" in request:
         peers = tuple(
             Peer(f"127.0.0.{index + 2}", (f"node-{index}", f"n{index}")) for index in range(request["nodes"])
         )
         ports = tuple(PlatformPort(item[0], item[1]) for item in request.get("forwards", []))
-        gang = join_gang(RunFolder(run_folder), plan_node(request, peers), Site("", "", ports))
+        launch = plan_node(request, peers)
+        gang = join_gang(RunFolder(run_folder), launch, Site("", "", ports))
+        if "keys" in request:
+            RunFolder(run_folder).secrets.write_text(json.dumps(request["keys"]))
+            door = plan_door(launch, RunFolder(run_folder))
+            mounts += door.mounts
     held = []
     if "descriptors" in request:
         namespace.claim_namespace()  # As a runner does first of all: what it opens is then its own to mount.
         held = [(os.open(path, os.O_PATH | os.O_CLOEXEC), target) for path, target in request["descriptors"]]
-    mounts = [Mount(Path(source), target, rw) for source, target, rw in request.get("mounts", [])]
     broker = None
     if "objects" in request:
         store = open_store(f"file://{base / 'store'}")
@@ -99,7 +107,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
             OverlayMount(Path(lower), run_folder / f"upper-{n}", run_folder / f"work-{n}", target)
             for n, (lower, target) in enumerate(request.get("overlays", []))
         ),
-        files=tuple(GeneratedFile(*item) for item in request.get("files", [])),
+        files=(*door.files, *(GeneratedFile(*item) for item in request.get("files", []))),
         network=request.get("network", "none"),
         forwards=tuple(Forward(*item) for item in request.get("forwards", [])),
         hostname=peers[request["node"]].names[0] if gang else "trainshed",
@@ -144,7 +152,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         gang.say_ready()
         while not gang.has_begun and gang.ending is None:
             gang.wait(1)
-    sandbox.start(processes)
+    sandbox.start(processes, door.services(processes))
     if broker is not None:
         broker.start(sandbox.bindings)
     deadline = time.monotonic() + 60
@@ -198,6 +206,7 @@ def plan_node(request: dict[str, Any], peers: tuple[Peer, ...]) -> NodeLaunch:
         environment=Environment("python", ""),
         network=request.get("network", "none"),
         peers=peers,
+        ssh_port=29403,
     )
 
 

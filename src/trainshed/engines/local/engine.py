@@ -17,6 +17,7 @@ from trainshed.model.attempt import NodeReport
 from trainshed.model.flavor import Node
 from trainshed.model.home import Home, RunFolder
 from trainshed.model.launch_plan import from_json, to_json
+from trainshed.model.ssh import KEY_NAMES
 
 __all__ = ["LocalEngine"]
 
@@ -50,7 +51,10 @@ class LocalEngine:
                 if folder.status.exists():
                     continue
                 write_durably(folder.site, self._site(node.workspace_id))
-                write_durably(folder.secrets, {name: launch.secrets[name] for name in node.secret_names})
+                secrets = {name: launch.secrets[name] for name in node.secret_names}
+                if node.ssh_port:
+                    secrets |= {name: launch.secrets[name] for name in KEY_NAMES if name in launch.secrets}
+                write_durably(folder.secrets, secrets)
                 write_durably(folder.launch, to_json(node))
                 self._start(folder, lock, ())
             finally:
@@ -61,7 +65,7 @@ class LocalEngine:
         return [self._observe(index, self._home.run_folder(job_id, attempt, index)) for index in range(nodes)]
 
     def cancel(
-        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed"] = "stopped"
+        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed", "hung"] = "stopped"
     ) -> None:
         """Leave a request to stop in every node's folder; its runner looks for it all the time."""
         for folder in self._folders(job_id, attempt):

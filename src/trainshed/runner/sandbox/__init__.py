@@ -12,6 +12,7 @@ from trainshed.runner.sandbox.spec import (
     RankStarted,
     SandboxEnded,
     SandboxProcess,
+    SandboxService,
     SandboxSpec,
     Usage,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "Sandbox",
     "SandboxEnded",
     "SandboxProcess",
+    "SandboxService",
     "SandboxSpec",
     "Usage",
     "claim_namespace",

@@ -45,6 +45,7 @@ SYSTEM_FILES = (
     "/etc/localtime",
     "/etc/magic",
     "/etc/mime.types",
+    "/etc/openmpi",
     "/etc/OpenCL",
     "/etc/os-release",
     "/etc/pki/ca-trust",

@@ -30,6 +30,8 @@ SIGNALS = [number for number in range(1, 32) if number not in (SIGKILL, SIGSTOP)
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
+# How long a service that ended rests before the next connection may start it, and how often it may fail.
+SERVICE_PAUSE, SERVICE_FAILURES = 1.0, 5
 
 
 class Rank:
@@ -43,12 +45,70 @@ class Rank:
         self.ended_by_platform = False
 
 
+class Service:
+    """A program of the platform's that waits for its first connection."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.arguments: list[str] = plan["arguments"]
+        self.log: int = plan["log"]
+        self.pid = 0
+        self.failures = 0
+        self.rests_until = 0.0
+        self.is_listening = False
+        self.settings = os.memfd_create("settings", os.MFD_CLOEXEC)
+        os.write(self.settings, marshal.dumps(plan["variables"]))
+        self.listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        self.listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        try:
+            self.listener.bind((plan["address"], plan["port"]))
+            self.listener.listen(128)
+            self.is_listening = True
+        except OSError as error:
+            os.write(self.log, f"{plan['address']}:{plan['port']}: {error.strerror}\n".encode())
+
+    def start(self) -> None:
+        """Start the program; it takes the connections itself."""
+        try:
+            os.lseek(self.settings, 0, os.SEEK_SET)
+            self.pid = os.posix_spawn(
+                self.arguments[0],
+                self.arguments,
+                {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self.settings, 0),
+                    (os.POSIX_SPAWN_DUP2, self.log, 1),
+                    (os.POSIX_SPAWN_DUP2, self.log, 2),
+                    (os.POSIX_SPAWN_DUP2, self.listener.fileno(), 3),
+                ],
+                setsid=True,
+                setsigdef=SIGNALS,
+                setsigmask=[],
+            )
+        except OSError as error:
+            os.write(self.log, f"{self.arguments[0]}: {error.strerror}\n".encode())
+            self.note_end(1)
+        else:
+            prefer_as_victim(self.pid)
+
+    def note_end(self, status: int) -> None:
+        """It is over: the next connection starts it again, unless it cannot work at all."""
+        self.pid = 0
+        self.failures = self.failures + 1 if status else 0
+        self.rests_until = time.monotonic() + SERVICE_PAUSE
+        if self.failures >= SERVICE_FAILURES:
+            self.is_listening = False
+            self.listener.close()
+
+
 class Init:
     """Starts, watches and ends the ranks."""
 
     def __init__(self, control: int) -> None:
         self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, control)
         self.running: dict[int, Rank] = {}
+        self.services: list[Service] = []
+        # Those whose first connection is waited for, by the descriptor of their socket.
+        self.awaited: dict[int, Service] = {}
         self.commands = b""
         self.ending = False
         self.deadline = 0.0
@@ -62,12 +122,14 @@ class Init:
         self.grace = plan["grace"]
         self.apply_limits(plan)
         self.open_forwards(plan["forwards"])
-        for process in plan["processes"]:
-            os.set_inheritable(process["log"], False)
+        for item in (*plan["processes"], *plan["services"]):
+            os.set_inheritable(item["log"], False)
+        self.services = [Service(item) for item in plan["services"]]
         for process in plan["processes"]:
             self.start(process)
         self.poller.register(self.socket.fileno(), select.POLLIN)
         while self.running:
+            self.await_connections()
             self.wait_for_news()
             self.reap()
             if self.ending and time.monotonic() >= self.deadline:
@@ -180,6 +242,17 @@ class Init:
         for descriptor, _ in self.poller.poll(int(seconds * 1000) + 1):
             if descriptor == self.socket.fileno():
                 self.obey()
+            elif descriptor in self.awaited:
+                self.poller.unregister(descriptor)
+                self.awaited.pop(descriptor).start()
+
+    def await_connections(self) -> None:
+        """Look out for connections to services that do not run and have rested."""
+        for service in self.services:
+            is_ready = service.is_listening and not service.pid and time.monotonic() >= service.rests_until
+            if is_ready and service.listener.fileno() not in self.awaited:
+                self.awaited[service.listener.fileno()] = service
+                self.poller.register(service.listener.fileno(), select.POLLIN)
 
     def obey(self) -> None:
         try:
@@ -221,6 +294,9 @@ class Init:
                 return
             rank = self.running.pop(pid, None)
             if rank is None:
+                for service in self.services:
+                    if service.pid == pid:
+                        service.note_end(status)
                 continue
             if rank.pidfd >= 0:
                 self.poller.unregister(rank.pidfd)

@@ -25,6 +25,7 @@ from trainshed.runner.sandbox.spec import (
     RankStarted,
     SandboxEnded,
     SandboxProcess,
+    SandboxService,
     SandboxSpec,
     Usage,
 )
@@ -98,14 +99,14 @@ class Sandbox:
 
     # -- the job begins
 
-    def start(self, processes: list[SandboxProcess]) -> None:
-        """Start every rank; what happens to them comes out of `poll`."""
+    def start(self, processes: list[SandboxProcess], services: tuple[SandboxService, ...] = ()) -> None:
+        """Start every rank; what happens to them comes out of `poll`. Services are started when they are needed."""
         self._ranks = tuple(process.rank for process in processes)
         logs: list[int] = []
         ours, theirs = socket.socketpair()
         self._control = ours
         try:
-            logs += [open_log(process.log) for process in processes]
+            logs += [open_log(path) for path in (*(p.log for p in processes), *(s.log for s in services))]
             self._spawn(theirs, logs)
             if self._has_own_network():
                 self._resolver = Resolver.start(self._init_pid, [name for _, name in self.spec.hosts])
@@ -122,7 +123,17 @@ class Sandbox:
                         "variables": {**self._list_variables(), **process.variables},
                         "directory": process.directory,
                     }
-                    for process, log in zip(processes, logs, strict=True)
+                    for process, log in zip(processes, logs, strict=False)
+                ],
+                "services": [
+                    {
+                        "log": log,
+                        "address": service.address,
+                        "port": service.port,
+                        "arguments": list(service.arguments),
+                        "variables": {**self._list_variables(), **service.variables},
+                    }
+                    for service, log in zip(services, logs[len(processes) :], strict=True)
                 ],
             }
             data = marshal.dumps(plan)

@@ -15,6 +15,7 @@ __all__ = [
     "RankStarted",
     "SandboxEnded",
     "SandboxProcess",
+    "SandboxService",
     "SandboxSpec",
     "Usage",
 ]
@@ -93,6 +94,21 @@ class SandboxProcess:
     arguments: tuple[str, ...]
     variables: dict[str, str]
     directory: str
+    log: Path
+
+
+@dataclass(frozen=True)
+class SandboxService:
+    """A program of the platform's inside the sandbox, started when the first connection comes to its port.
+
+    It gets the listening socket as descriptor 3 and `variables`, marshalled, as its standard input; its own are
+    empty. Its end ends nothing.
+    """
+
+    address: str
+    port: int
+    arguments: tuple[str, ...]
+    variables: dict[str, str]
     log: Path
 
 
