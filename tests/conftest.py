@@ -148,11 +148,13 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture(scope="module")
-def platform_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlatform]:
-    """A real platform, one for the tests of a module."""
+def platform_up(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningPlatform]:
+    """A real platform, one for the tests of a module; indirect parameters are options of `trainshed up`."""
     path = tmp_path_factory.mktemp("platform") / "home"
     try:
-        yield start_platform(path)
+        yield start_platform(path, *getattr(request, "param", ()))
     finally:
         stop_platform(path)
 

@@ -83,7 +83,9 @@ for step in range(1, 51):
     if rank == 0 and step % 10 == 0:
         loss = float(np.mean((x @ weights - y) ** 2))
         print(f"epoch: 1 step: {step}, loss is {loss}", flush=True)
-print(f"rank {rank} of {size}, local rank {local} on {socket.gethostname()}: {np.round(weights, 3)}", flush=True)
+print(
+    f"rank {rank} of {size}, local rank {local} on {socket.gethostname()}: {np.round(weights, 3)}", flush=True
+)
 if rank == 0:
     with open(os.path.join(checkpoints, "weights.json"), "w") as file:
         json.dump(weights.tolist(), file)

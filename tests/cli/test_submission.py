@@ -5,7 +5,7 @@ from typing import Any
 import click
 import pytest
 
-from trainshed.cli.submission import build_job
+from trainshed.cli.submission import apply_changes, build_job
 from trainshed.model.job_spec import parse_job_spec
 
 
@@ -53,3 +53,20 @@ def test_the_same_name_twice_is_refused() -> None:
 def test_secret_that_is_not_set_is_refused() -> None:
     with pytest.raises(click.UsageError, match="KEY"):
         build_job({"secrets": ("KEY",)}, {})
+
+
+def test_fields_are_set_from_the_command_line() -> None:
+    job = {"boot": "train.py", "parameters": {"lr": 0.1}, "nodes": 1}
+    changed = apply_changes(
+        job, (("nodes", "2"), ("parameters.epochs", "3"), ("hold", "5m"), ("ssh", "true"))
+    )
+    assert changed == {
+        "boot": "train.py",
+        "parameters": {"lr": 0.1, "epochs": 3},
+        "nodes": 2,
+        "hold": "5m",
+        "ssh": True,
+    }
+    assert job["nodes"] == 1
+    with pytest.raises(click.UsageError, match="--set boot=VALUE"):
+        apply_changes(job, (("boot.x", "1"),))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainshed.client import Client
     from trainshed.client.code_folder import CodeFolder
 
-__all__ = ["build_job", "run", "submit"]
+__all__ = ["apply_changes", "build_job", "run", "submit"]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -30,6 +30,14 @@ def _pair(text: str) -> tuple[str, str]:
 def _ending_options(command: Any) -> Any:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the job as JSON."),
+        click.option(
+            "--set",
+            "changes",
+            type=_pair,
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Any field of the job file, also parameters.epochs=3; goes before what is said elsewhere.",
+        ),
         click.option(
             "--dry-run", is_flag=True, help="Print the job file and the launch plan; submit nothing."
         ),
@@ -46,6 +54,7 @@ def _ending_options(command: Any) -> Any:
 @click.option("--code", metavar="DIR", help="The code: a local folder (uploaded), or obs://bucket/folder/.")
 @click.option("--boot", metavar="FILE", help="The file in it that starts the training, .py or .sh.")
 @click.option("--command", metavar="TEXT", help="A shell command to run in place of a boot file.")
+@click.option("--dialect", help="Whose conventions the script was written for (see docs/dialects.md).")
 @click.option("--engine", help="The preset environment (see `trainshed engines`).")
 @click.option(
     "--param",
@@ -90,7 +99,9 @@ def _ending_options(command: Any) -> Any:
 @click.option("--log-url", metavar="URL", help="obs:// folder to which the logs are written as well.")
 @click.option("--description", help="Free text.")
 @_ending_options
-def run(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
+def run(
+    follow: bool, dry_run: bool, as_json: bool, changes: tuple[tuple[str, str], ...], **options: Any
+) -> None:
     """Run a training job made from options.
 
     \b
@@ -98,18 +109,22 @@ def run(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
         --input data_url=obs://datasets/digits/ --output train_url=obs://results/run1/ \\
         --param epochs=3 --flavor cpu.1 --follow
     """
-    _execute(build_job(options, dict(os.environ)), None, follow=follow, dry_run=dry_run, as_json=as_json)
+    job = apply_changes(build_job(options, dict(os.environ)), changes)
+    _execute(job, None, follow=follow, dry_run=dry_run, as_json=as_json)
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_ending_options
-def submit(file: Path, follow: bool, dry_run: bool, as_json: bool) -> None:
+def submit(
+    file: Path, follow: bool, dry_run: bool, as_json: bool, changes: tuple[tuple[str, str], ...]
+) -> None:
     """Run the training job that a YAML (or JSON) FILE describes.
 
     Its code folder is meant relative to the file; secrets without a value come from this environment.
     """
-    _execute(read_job_file(file), file, follow=follow, dry_run=dry_run, as_json=as_json)
+    job = apply_changes(read_job_file(file), changes)
+    _execute(job, file, follow=follow, dry_run=dry_run, as_json=as_json)
 
 
 def build_job(options: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
@@ -127,6 +142,27 @@ def build_job(options: dict[str, Any], environment: dict[str, str]) -> dict[str,
         else:
             job[name] = value
     return job
+
+
+def apply_changes(job: dict[str, Any], changes: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """The job with fields set from the command line: `nodes=2`, `parameters.epochs=3`; values are read as YAML."""
+    import yaml
+
+    changed = dict(job)
+    for field, text in changes:
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        name, dot, label = field.partition(".")
+        if not dot:
+            changed[name] = value
+            continue
+        table = changed.get(name) or {}
+        if not isinstance(table, dict):
+            raise click.UsageError(f"'{name}' has no names below it: write --set {name}=VALUE.")
+        changed[name] = {**table, label: value}
+    return changed
 
 
 def _unique(what: str, pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
