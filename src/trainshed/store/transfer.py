@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,14 +13,14 @@ from trainshed.model.errors import InvalidInput, NotFound, Unavailable
 from trainshed.store.file_copy import copy_in_steps
 from trainshed.store.folder_tree import FileGone, FolderTree, safe_parts
 from trainshed.store.object_store import ObjectInfo, ObjectStore
+from trainshed.store.patience import with_patience
 from trainshed.store.snapshot import is_executable
+from trainshed.store.tally import Progress, Skipped, Tally, TransferSummary
+from trainshed.store.verification import has_bytes_of, require_bytes_of
 
-__all__ = ["Skipped", "TransferSummary", "download_tree", "upload_tree"]
+__all__ = ["Skipped", "TransferSummary", "download_tree", "is_near", "upload_tree"]
 
 T = TypeVar("T")
-# Called with the number of files and of bytes moved so far.
-Progress = Callable[[int, int], None]
-
 # A store of this machine is as fast as its processors and its disk; another one answers late, but many at once.
 _THREADS_NEAR = max(2, min(8, os.cpu_count() or 2))
 _THREADS_FAR = 16
@@ -31,97 +29,35 @@ _THREADS_UP = 8
 _CHUNK = 1 << 20
 # From this size on a file is copied in steps, so that a copy can be watched and ended.
 _LARGE = 64 << 20
-_SKIPPED_LISTED = 1000
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Something that was left out of a transfer, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class TransferSummary:
-    """What a transfer did. At most a thousand of the skipped are listed; all are counted."""
-
-    files: int = 0
-    bytes: int = 0
-    folders: int = 0
-    skipped: tuple[Skipped, ...] = ()
-    skipped_count: int = 0
-    # Files that were in the store already, with the same bytes; not among `files`.
-    unchanged: int = 0
-
-
-class _Tally:
-    """Counts what the threads do."""
-
-    def __init__(self, on_progress: Progress | None) -> None:
-        self._lock = threading.Lock()
-        self._on_progress = on_progress
-        self._files = self._bytes = self._folders = self._skipped_count = self._unchanged = 0
-        self._under_way = 0
-        self._skipped: list[Skipped] = []
-
-    def add_file(self, size: int, already_told: int = 0) -> None:
-        with self._lock:
-            self._files += 1
-            self._bytes += size
-            self._under_way -= already_told
-            self._tell()
-
-    def add_bytes(self, count: int) -> None:
-        """Bytes of a large file, before the whole of it is there."""
-        with self._lock:
-            self._under_way += count
-            self._tell()
-
-    def _tell(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(self._files, self._bytes + self._under_way)
-
-    def add_unchanged(self) -> None:
-        with self._lock:
-            self._unchanged += 1
-            self._tell()
-
-    def add_folder(self) -> None:
-        with self._lock:
-            self._folders += 1
-
-    def skip(self, path: str, reason: str) -> None:
-        with self._lock:
-            self._skipped_count += 1
-            if len(self._skipped) < _SKIPPED_LISTED:
-                self._skipped.append(Skipped(path, reason))
-
-    def summary(self) -> TransferSummary:
-        skipped = tuple(sorted(self._skipped, key=lambda skipped: skipped.path))
-        return TransferSummary(
-            self._files, self._bytes, self._folders, skipped, self._skipped_count, self._unchanged
-        )
 
 
 def download_tree(
-    store: ObjectStore, bucket: str, key: str, folder: Path, *, on_progress: Progress | None = None
+    store: ObjectStore,
+    bucket: str,
+    key: str,
+    folder: Path,
+    *,
+    on_progress: Progress | None = None,
+    only_changed: bool = False,
+    verify: bool = True,
 ) -> TransferSummary:
     """Bring a folder of the store (a key that is empty or ends in `/`) or one object into a local folder.
 
     Nothing is ever written outside the folder, and no link in it is followed; keys that cannot be file names
-    are skipped and listed. Each file appears whole or not at all.
+    are skipped and listed. Each file appears whole, compared with its ETag (unless `verify` is off: then with
+    its size), or not at all. What fails for a reason that may pass is tried again. With `only_changed`, files
+    that have the object's bytes already stay as they are: what a second try costs is reading them.
     """
-    tally = _Tally(on_progress)
+    tally = Tally(on_progress)
     folder.mkdir(parents=True, exist_ok=True)
     with FolderTree(folder) as tree:
         if key and not key.endswith("/"):
-            info = store.info(bucket, key)
-            _fetch(store, tree, info, key.rpartition("/")[2], tally)
+            info = with_patience(lambda: store.info(bucket, key))
+            _fetch(store, tree, info, key.rpartition("/")[2], tally, only_changed, verify)
             return tally.summary()
 
         def place(info: ObjectInfo) -> None:
-            _fetch(store, tree, info, info.key[len(key) :], tally)
+            _fetch(store, tree, info, info.key[len(key) :], tally, only_changed, verify)
 
         objects = _without_clashes(store.walk(bucket, key), tally)
         first = next(objects, None)
@@ -157,7 +93,7 @@ def upload_tree(
     """
     if prefix and not prefix.endswith("/"):
         prefix += "/"
-    tally = _Tally(on_progress)
+    tally = Tally(on_progress)
     store.bucket(bucket)
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.", hint="Give the path of a folder that exists.")
@@ -173,16 +109,16 @@ def upload_tree(
     return tally.summary()
 
 
-def _send_folder(store: ObjectStore, bucket: str, key: str, tally: _Tally, path: str) -> None:
+def _send_folder(store: ObjectStore, bucket: str, key: str, tally: Tally, path: str) -> None:
     if _is_key(key):
-        store.put_folder(bucket, key)
+        with_patience(lambda: store.put_folder(bucket, key))
         tally.add_folder()
     else:
         tally.skip(os.fsencode(path).decode(errors="replace"), "the name cannot be an object key")
 
 
 def _send(
-    store: ObjectStore, tree: FolderTree, path: str, bucket: str, key: str, tally: _Tally, only_changed: bool
+    store: ObjectStore, tree: FolderTree, path: str, bucket: str, key: str, tally: Tally, only_changed: bool
 ) -> None:
     if not _is_key(key):
         return tally.skip(os.fsencode(path).decode(errors="replace"), "the name cannot be an object key")
@@ -205,7 +141,14 @@ def _send(
                     tally.add_bytes(len(piece))
                     told += len(piece)
 
-        info = store.put(bucket, key, pieces(), metadata=metadata)
+        def put() -> ObjectInfo:
+            nonlocal told
+            if told:
+                tally.add_bytes(-told)
+                told = 0
+            return store.put(bucket, key, pieces(), metadata=metadata)
+
+        info = with_patience(put)
     except _Unreadable as error:
         return tally.skip(path, str(error))
     finally:
@@ -216,17 +159,17 @@ def _send(
 def _is_stored(
     store: ObjectStore, bucket: str, key: str, file: int, size: int, metadata: dict[str, str]
 ) -> bool:
-    """Whether an object has the very bytes of a file. (An ETag that is no MD5 equals none.)"""
+    """Whether an object has the very bytes of a file."""
     try:
-        info = store.info(bucket, key)
+        info = with_patience(lambda: store.info(bucket, key))
     except NotFound:
         return False
-    if info.size != size or info.metadata != metadata:
+    if info.size != size or info.metadata != metadata or info.is_appendable:
         return False
-    md5 = hashlib.md5(usedforsecurity=False)
-    for piece in _read_up_to(file, size):
-        md5.update(piece)
-    return md5.hexdigest() == info.etag
+    try:
+        return has_bytes_of(store, info, file)
+    except OSError as error:
+        raise _Unreadable(f"it cannot be read: {error.strerror}") from error
 
 
 class _Unreadable(Exception):
@@ -247,7 +190,15 @@ def _read_up_to(file: int, size: int) -> Iterator[bytes]:
         done += len(data)
 
 
-def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, tally: _Tally) -> None:
+def _fetch(
+    store: ObjectStore,
+    tree: FolderTree,
+    info: ObjectInfo,
+    path: str,
+    tally: Tally,
+    only_changed: bool,
+    verify: bool,
+) -> None:
     is_folder = path.endswith("/") or not path
     parts = safe_parts(path.removesuffix("/")) if path else []
     if parts is None:
@@ -258,20 +209,17 @@ def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, ta
         if is_folder:
             tree.make_folder(parts)
             return tally.add_folder()
+        if only_changed and _is_here(store, tree, info, path):
+            return tally.add_unchanged()
         with tree.new_file(parts, is_executable=is_executable(info.metadata)) as file:
-            told = 0
             try:
-                if info.size < _LARGE:
-                    found = store.fetch_to_file(info.bucket, info.key, file)
-                else:
-                    found = _fetch_in_steps(store, info, file, tally.add_bytes)
-                    told = found.size
-                if is_executable(found.metadata) and not is_executable(info.metadata):
-                    # Lists of some stores do not tell.
-                    os.fchmod(file, 0o755)
+                found, told = with_patience(lambda: _fill(store, info, file, tally, verify))
             except NotFound:
                 # Removed since it was listed.
                 raise FileGone("it vanished from the store") from None
+            if is_executable(found.metadata) and not is_executable(info.metadata):
+                # Lists of some stores do not tell.
+                os.fchmod(file, 0o755)
     except FileGone as gone:
         return tally.skip(info.key, gone.reason)
     except OSError as error:
@@ -281,6 +229,53 @@ def _fetch(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str, ta
             code="target_failed",
         ) from error
     return tally.add_file(found.size, told)
+
+
+def _fill(
+    store: ObjectStore, info: ObjectInfo, file: int, tally: Tally, verify: bool
+) -> tuple[ObjectInfo, int]:
+    """Write an object into a file, from the file's beginning; returns what it is, and how many bytes were told."""
+    told = 0
+
+    def tell(count: int) -> None:
+        nonlocal told
+        told += count
+        tally.add_bytes(count)
+
+    try:
+        os.lseek(file, 0, os.SEEK_SET)
+        os.ftruncate(file, 0)
+        if info.size < _LARGE:
+            found = store.fetch_to_file(info.bucket, info.key, file)
+        else:
+            found = _fetch_in_steps(store, info, file, tell)
+        if verify or os.fstat(file).st_size != found.size:
+            require_bytes_of(store, found, file, lambda: tally.add_bytes(0))
+    except BaseException:
+        if told:
+            tally.add_bytes(-told)
+        raise
+    return found, told
+
+
+def _is_here(store: ObjectStore, tree: FolderTree, info: ObjectInfo, path: str) -> bool:
+    """Whether a file has the bytes of the object, and its executable bit."""
+    try:
+        file = tree.open_file(path)
+    except FileGone:
+        return False
+    try:
+        if not has_bytes_of(store, info, file):
+            return False
+        is_program = bool(os.fstat(file).st_mode & stat.S_IXUSR)
+        # Lists of some stores do not tell.
+        return is_program == is_executable(info.metadata) or is_program == is_executable(
+            with_patience(lambda: store.info(info.bucket, info.key)).metadata
+        )
+    except NotFound:
+        return False
+    finally:
+        os.close(file)
 
 
 def _fetch_in_steps(
@@ -309,7 +304,7 @@ def _is_key(key: str) -> bool:
         return False
 
 
-def _without_clashes(objects: Iterable[ObjectInfo], tally: _Tally) -> Iterator[ObjectInfo]:
+def _without_clashes(objects: Iterable[ObjectInfo], tally: Tally) -> Iterator[ObjectInfo]:
     """Leave out what lies below a key that is itself a file: `a/b` beside `a`.
 
     Keys come in order, so everything between `a` and `a/...` starts with `a`: a short stack is all it takes.
@@ -327,10 +322,15 @@ def _without_clashes(objects: Iterable[ObjectInfo], tally: _Tally) -> Iterator[O
         yield info
 
 
-def _threads_for(store: ObjectStore) -> int:
+def is_near(store: ObjectStore) -> bool:
+    """Whether the store's bytes lie on this machine, so that the kernel copies them."""
     from trainshed.store.embedded.store import EmbeddedStore
 
-    return _THREADS_NEAR if isinstance(store, EmbeddedStore) else _THREADS_FAR
+    return isinstance(store, EmbeddedStore)
+
+
+def _threads_for(store: ObjectStore) -> int:
+    return _THREADS_NEAR if is_near(store) else _THREADS_FAR
 
 
 def _in_parallel(items: Iterable[T], work: Callable[[T], None], count: int) -> None:

@@ -12,7 +12,7 @@ from trainshed.model.errors import InvalidInput, NotFound
 from trainshed.runner.broker.job_folders import JobFolders
 from trainshed.store.folder_tree import FileGone
 from trainshed.store.object_store import Condition, ObjectInfo, ObjectStore
-from trainshed.store.transfer import TransferSummary, download_tree, upload_tree
+from trainshed.store.transfer import TransferSummary, download_tree, is_near, upload_tree
 
 __all__ = ["Operations"]
 
@@ -153,7 +153,11 @@ class Operations:
         self._check(bucket)
         _checked_folder(prefix)
         with self._folders.open_folder(path, make=True) as folder:
-            return _sum_up(download_tree(self._store, bucket, prefix, folder, on_progress=on_progress))
+            # Within this machine the kernel copies; what has come over a network is compared.
+            verify = not is_near(self._store)
+            return _sum_up(
+                download_tree(self._store, bucket, prefix, folder, on_progress=on_progress, verify=verify)
+            )
 
     def upload(self, path: str, bucket: str, key: str) -> Answer:
         """Store a file of the job's as an object: as many bytes as it has at this moment."""
