@@ -113,29 +113,37 @@ class FolderTree:
     def new_file(self, parts: Sequence[str], *, is_executable: bool = False) -> Iterator[int]:
         """A file to write, which takes its name when it is whole."""
         *above, name = parts
-        with self.open_folder(above, make=True) as here:
-            part = f".trainshed-{os.urandom(8).hex()}.part"
-            file, is_nameless = _create(here, part)
-            try:
-                yield file
-                if self._owner:
-                    os.fchown(file, *self._owner)
-                # Whoever wrote the bytes may have learned only then that it is executable.
-                is_program = is_executable or os.fstat(file).st_mode & stat.S_IXUSR
-                os.fchmod(file, 0o755 if is_program else 0o644)
-                if is_nameless and _give_name(file, here, name, part):
-                    return
-                is_nameless = False
-                os.rename(part, name, src_dir_fd=here, dst_dir_fd=here)
-            except IsADirectoryError:
+        with (
+            self.open_folder(above, make=True) as here,
+            self.new_file_in(here, name, is_executable=is_executable) as file,
+        ):
+            yield file
+
+    @contextmanager
+    def new_file_in(self, here: int, name: str, *, is_executable: bool = False) -> Iterator[int]:
+        """The same in a folder that is open already."""
+        part = f".trainshed-{os.urandom(8).hex()}.part"
+        file, is_nameless = _create(here, part)
+        try:
+            yield file
+            if self._owner:
+                os.fchown(file, *self._owner)
+            # Whoever wrote the bytes may have learned only then that it is executable.
+            is_program = is_executable or os.fstat(file).st_mode & stat.S_IXUSR
+            os.fchmod(file, 0o755 if is_program else 0o644)
+            if is_nameless and _give_name(file, here, name, part):
+                return
+            is_nameless = False
+            os.rename(part, name, src_dir_fd=here, dst_dir_fd=here)
+        except IsADirectoryError:
+            os.unlink(part, dir_fd=here)
+            raise FileGone("a folder of that name stands in its place") from None
+        except BaseException:
+            if not is_nameless:
                 os.unlink(part, dir_fd=here)
-                raise FileGone("a folder of that name stands in its place") from None
-            except BaseException:
-                if not is_nameless:
-                    os.unlink(part, dir_fd=here)
-                raise
-            finally:
-                os.close(file)
+            raise
+        finally:
+            os.close(file)
 
     @contextmanager
     def open_folder(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:

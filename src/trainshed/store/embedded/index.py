@@ -34,6 +34,7 @@ __all__ = [
     "put_object",
     "put_pieces",
     "read_row",
+    "read_rows",
     "rename_prefix",
     "row_values",
     "successor",
@@ -318,6 +319,16 @@ def list_page(
                 objects.append(read_row(bucket, values).info)
                 last = values[0]
     return Listing(tuple(objects), tuple(folders))
+
+
+def read_rows(connection: sqlite3.Connection, bucket: str, low: bytes, high: bytes, limit: int) -> list[Row]:
+    """The first objects from a key on and before another one."""
+    number, _ = find_bucket(connection, bucket)
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM objects WHERE bucket_id = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+        (number, low, high, limit),
+    )
+    return [read_row(bucket, values) for values in rows.fetchall()]
 
 
 def folder_of(key: bytes, prefix: bytes, delimiter: bytes) -> bytes:

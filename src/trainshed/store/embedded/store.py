@@ -179,6 +179,14 @@ class EmbeddedStore(ExpiryOperations, AppendOperations):
             os.close(file)
         return info
 
+    def read_rows(self, bucket: str, low: bytes, high: bytes, limit: int) -> list[index.Row]:
+        """The first objects from a key on and before another one, with their blobs."""
+        return self._read(bucket, lambda c: index.read_rows(c, bucket, low, high, limit))
+
+    def blob_file(self, blob: str) -> str:
+        """The path of the file that holds an object's bytes. Nothing but the platform itself may be told of it."""
+        return str(self._blobs.path(blob))
+
     def walk(self, bucket: str, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects below a prefix, page by page: no lock is held between them."""
         after = ""
