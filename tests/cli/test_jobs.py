@@ -291,3 +291,40 @@ def test_a_launchers_files_are_logs_and_tell_the_reason_and_other_files_are_kept
     assert run("files", "launched", "job/code/notes", "--to", tmp_path / "home").exit_code == 0
     assert (tmp_path / "home/job/code/notes/epoch-1.txt").read_text() == "best so far"
     assert "left no such file" in run("files", "launched", "other").stderr
+
+
+RESUMING = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["TRAINSHED_CHECKPOINT"])
+last = folder / "last.txt"
+print("attempt", os.environ["TRAINSHED_ATTEMPT"], "finds", last.read_text() if last.exists() else "nothing", flush=True)
+last.write_text("epoch 3")
+if os.environ["TRAINSHED_ATTEMPT"] == "1":
+    print("waiting", flush=True)
+    time.sleep(120)
+"""
+
+
+def test_checkpoints_are_there_again_after_the_runner_was_killed(
+    run: Run, platform: Any, tmp_path: Path, support: Any
+) -> None:
+    (tmp_path / "train.py").write_text(RESUMING)
+    run("run", "--code", tmp_path, "--boot", "train.py", "--name", "resumes", "--restarts", "1")
+    job = json.loads(run("show", "resumes", "--json").stdout)
+    folder = platform.home.run_folder(job["id"], 1, 0)
+    support.wait_until(lambda: folder.rank_log(0).exists() and "waiting" in folder.rank_log(0).read_text())
+    os.kill(json.loads(folder.status.read_text())["pid"], signal.SIGKILL)
+    assert run("logs", "resumes", "-f", "--rank", "0").exit_code == 0
+    support.wait_until(lambda: json.loads(run("show", "resumes", "--json").stdout)["phase"] == "Completed")
+    assert run("logs", "resumes", "--rank", "0", "--attempt", "2").stdout == "attempt 2 finds epoch 3\n"
+
+
+def test_a_job_that_hangs_fails_and_says_who_fell_silent(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\nprint('hello', flush=True)\ntime.sleep(120)\n")
+    spec = {"name": "hangs", "code": str(tmp_path), "boot": "train.py", "hang_after": 2, "grace": 1}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
+    result = run("submit", tmp_path / "job.yaml", "--follow")
+    assert result.exit_code == 1 and "hangs: Failed" in result.stderr
+    told = json.loads(run("explain", "hangs", "--json").stdout)
+    assert (told["answer"]["code"], told["answer"]["rank"]) == ("hang", 0)
+    assert "rank 0 was last heard" in told["summary"] and told["last_lines"] == ["hello"]

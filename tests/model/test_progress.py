@@ -131,3 +131,12 @@ def test_a_job_that_only_sleeps_is_held_open_and_then_released() -> None:
 def test_only_a_job_that_may_be_held_is_released() -> None:
     sleeping = NodeFacts("alive", report(held_since=1.0))
     assert decide_step(replace(JOB, now=1e9), [sleeping]).kind == "keep"
+
+
+def test_a_job_hangs_when_all_its_nodes_are_silent() -> None:
+    quiet = NodeFacts("alive", replace(report(), silent_since=5.0))
+    busy = NodeFacts("alive", report())
+    assert decide_step(JOB, [quiet, busy]).kind == "keep"
+    assert decide_step(JOB, [quiet, quiet]).kind == "hang"
+    assert decide_step(JOB, [quiet, NodeFacts("ended", report(Ending("completed")))]).kind == "hang"
+    assert decide_step(replace(JOB, stop_requested=True), [quiet]).kind == "cancel"

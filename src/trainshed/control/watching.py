@@ -41,7 +41,7 @@ def watch_job(control: Control, job: JobRow, attempt: AttemptRow, flavors: tuple
     if step.kind == "submit":
         submit_attempt(control, job, attempt, find_flavor(job.flavor, flavors))
         return False
-    if step.kind in ("cancel", "salvage", "release"):
+    if step.kind in ("cancel", "salvage", "release", "hang"):
         _reach_out(engine, job, attempt, step)
     return _record(control, job, attempt, seen, step)
 
@@ -56,6 +56,8 @@ def _reach_out(engine: Engine, job: JobRow, attempt: AttemptRow, step: Step) -> 
         engine.salvage(job.id, attempt.attempt)
     if step.kind == "release":
         engine.cancel(job.id, attempt.attempt, reason=step.reason, outcome="completed")
+    elif step.kind == "hang":
+        engine.cancel(job.id, attempt.attempt, reason=step.reason, outcome="hung")
     elif step.kind == "cancel" or job.nodes > 1:
         engine.cancel(job.id, attempt.attempt, reason=step.reason)
 

@@ -87,6 +87,7 @@ def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
         allow_unsandboxed=settings.allow_unsandboxed,
         log_segment_bytes=settings.log_segment_mb << 20,
         disk_reserve_bytes=settings.disk_reserve_mb << 20,
+        checkpoint_bytes=settings.checkpoints_gb << 30,
         leftovers_bytes=settings.leftovers_mb << 20,
         input_cache=str(platform.home.input_cache.absolute()),
         host_folders=settings.host_folders,

@@ -13,7 +13,7 @@ from trainshed.dialects.planned_job import NodeView, PlannedJob
 from trainshed.dialects.store_variables import keep_not_overridden
 from trainshed.dialects.world import World, WorldNode, build_world, servers_of
 from trainshed.model.errors import InvalidInput
-from trainshed.model.launch_plan import GeneratedFile, Limits, NodeLaunch, Peer, ProcessPlan
+from trainshed.model.launch_plan import CheckpointFolder, GeneratedFile, Limits, NodeLaunch, Peer, ProcessPlan
 from trainshed.model.names import parse_obs_url
 from trainshed.model.queue import Placement
 from trainshed.model.rank_table import render_c
@@ -21,6 +21,7 @@ from trainshed.model.rank_table import render_c
 __all__ = ["DIALECTS", "METRICS_FILE", "check_names", "plan_launch", "processes_of"]
 
 METRICS_FILE = "/job/run/metrics.jsonl"
+CHECKPOINT_PATH = "/job/checkpoints"
 
 _SYSTEM_VARIABLES = frozenset({"HOME", "USER", "PATH", "SHELL", "VIRTUAL_ENV", "JOB_ID", "RANK_TABLE_FILE"})
 _APULIS_CREDENTIALS = frozenset({"FAMILY_TOKEN", "DLTS_JOB_TOKEN"})
@@ -127,6 +128,7 @@ def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
             cpus=node.cpus,
             seconds=spec.get("time_limit", 0),
             grace=spec.get("grace", 30),
+            hang=spec.get("hang_after", 0),
             hold=view.hold,
         ),
         log_bucket=log.bucket if log else "",
@@ -145,8 +147,17 @@ def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
         else view.folders,
         kept=view.kept,
         code_links=view.code_links,
+        checkpoints=_checkpoints(spec),
         has_system_layer=view.has_system_layer,
     )
+
+
+def _checkpoints(spec: dict[str, Any]) -> CheckpointFolder | None:
+    """The checkpoint folder of a job that may be started again, or that asks for one."""
+    if spec.get("checkpoints"):
+        url = parse_obs_url(spec["checkpoints"]).as_folder()
+        return CheckpointFolder(CHECKPOINT_PATH, url.bucket, url.key)
+    return CheckpointFolder(CHECKPOINT_PATH) if spec.get("restarts") else None
 
 
 def _rank_table(job: PlannedJob, world: World) -> tuple[GeneratedFile, ...]:
@@ -174,6 +185,8 @@ def _variables(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
         "TRAINSHED_ENGINE": job.environment.engine,
         "TRAINSHED_ENGINE_ASKED": str(job.spec.get("engine", "python")),
     }
+    if _checkpoints(job.spec) is not None:
+        variables["TRAINSHED_CHECKPOINT"] = CHECKPOINT_PATH
     for name in keep_not_overridden(job.platform_variables, _own_names(job.spec)):
         variables[name] = job.platform_variables[name]
     if node.cpus:

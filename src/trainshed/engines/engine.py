@@ -57,11 +57,12 @@ class Engine(Protocol):
         ...
 
     def cancel(
-        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed"] = "stopped"
+        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed", "hung"] = "stopped"
     ) -> None:
         """Ask the attempt to stop: SIGTERM, grace, SIGKILL. Returns at once.
 
-        With the outcome `completed`, its work is done and only its processes are left to end.
+        With the outcome `completed`, its work is done and only its processes are left to end. With `hung`, it has
+        failed because nothing happened for too long.
         """
         ...
 

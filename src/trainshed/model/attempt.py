@@ -87,6 +87,8 @@ class NodeReport:
     log_sizes: dict[str, int] = field(default_factory=dict)
     # Since when nothing but `sleep` is left of the node's command; 0 while it works.
     held_since: float = 0.0
+    # Since when no rank has written or worked, once that is longer than the job allows; 0 while they do.
+    silent_since: float = 0.0
     # What could not be brought home and still lies in the run folder, in words; empty when all is safe.
     left_behind: tuple[str, ...] = ()
 

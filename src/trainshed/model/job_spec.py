@@ -140,6 +140,17 @@ class JobSpec(BaseModel):
     time_limit: Annotated[int, BeforeValidator(parse_duration)] = Field(
         default=0, ge=0, description="Seconds, or 45m, 2h, 7d; 0 is no limit."
     )
+    hang_after: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        default=0,
+        ge=0,
+        description="Seconds, or 30m, 2h, after which a job fails when no rank of any node has written to its log or "
+        "used the processor; 0 waits for ever.",
+    )
+    checkpoints: str = Field(
+        default="",
+        description="obs:// folder of the job's checkpoints: there at the start of every attempt in the folder that "
+        "TRAINSHED_CHECKPOINT names, brought home at its end. With `restarts` the platform keeps them by itself.",
+    )
     grace: Annotated[int, BeforeValidator(parse_duration)] = Field(
         default=30, ge=0, le=3600, description="Seconds between SIGTERM and SIGKILL when the job is stopped."
     )
@@ -194,6 +205,8 @@ class JobSpec(BaseModel):
             _checked(f"inputs.{label}", parse_host_url if is_host_url(url) else parse_obs_url, url)
         for label, url in self.outputs.items():
             _checked(f"outputs.{label}", parse_obs_url, url)
+        if self.checkpoints:
+            _checked("checkpoints", parse_obs_url, self.checkpoints)
         if self.log_url:
             _checked("log_url", parse_obs_url, self.log_url)
         for field in ("environment", "secrets"):

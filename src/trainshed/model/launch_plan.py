@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 __all__ = [
+    "CheckpointFolder",
     "Environment",
     "GeneratedFile",
     "InputFolder",
@@ -53,6 +54,18 @@ class OutputFolder:
     bucket: str
     prefix: str
     path: str
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """The folder in which a job keeps its checkpoints from attempt to attempt.
+
+    With a bucket they lie where the job says, else in the job's own part of the archive.
+    """
+
+    path: str
+    bucket: str = ""
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,8 @@ class Limits:
     processes: int = 0
     seconds: int = 0
     grace: int = 30
+    # After how long a silence of all nodes the job has failed.
+    hang: int = 0
     # How long a node whose processes only sleep is held open for its users.
     hold: int = 0
 
@@ -173,6 +188,7 @@ class NodeLaunch:
     kept: tuple[KeptFolder, ...] = ()
     # A folder that shows a link to every entry of the code folder, or empty.
     code_links: str = ""
+    checkpoints: CheckpointFolder | None = None
     # Whether the job may write to /etc, /opt, /usr/local and /var, into a layer of its own.
     has_system_layer: bool = False
 

@@ -58,12 +58,13 @@ class Step:
     * cancel: ask all nodes to stop, with `reason`.
     * salvage: bring home what lost nodes left; the others are asked to stop.
     * release: the training has ended and the job was held open long enough: end what sleeps.
+    * hang: no node has done anything for longer than the job allows: end it as failed.
     * doubt: the engine cannot tell; the job is Abnormal until it can.
     * finish: the job is over, in `phase`, by `ending`.
     * restart: back to the queue for another attempt; `counted` if it uses up one of the job's restarts.
     """
 
-    kind: Literal["keep", "submit", "cancel", "salvage", "release", "doubt", "finish", "restart"]
+    kind: Literal["keep", "submit", "cancel", "salvage", "release", "hang", "doubt", "finish", "restart"]
     detail: Detail = Detail.NONE
     reason: str = ""
     phase: Phase | None = None
@@ -96,6 +97,9 @@ def decide_step(job: AttemptFacts, nodes: Sequence[NodeFacts]) -> Step:
     if job.hold and held and all(held) and len(held) == sum(node.state == "alive" for node in nodes):
         is_over = job.now >= max(held) + job.hold
         return Step("release" if is_over else "keep", Detail.HELD, _RELEASED if is_over else "")
+    working = [node.report for node in nodes if node.state == "alive"]
+    if working and all(report is not None and report.silent_since for report in working):
+        return Step("hang", _detail(reports), "No rank has written to its log or used the processor.")
     return Step("keep", _detail(reports))
 
 

@@ -52,6 +52,9 @@ class Settings:
     leftovers_mb: int = _setting(
         100, "Megabytes of files left in a node's working folder that are kept with the job; 0 keeps none."
     )
+    checkpoints_gb: int = _setting(
+        20, "Gigabytes of checkpoints that a node keeps for the next attempt of its job; 0 is no limit."
+    )
     token_days: int = _setting(90, "Days after which a token of a user expires.")
     keep_run_folders_hours: int = _setting(
         24, "Hours after which an ended attempt's working folders are removed."

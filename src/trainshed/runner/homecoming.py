@@ -23,6 +23,7 @@ __all__ = [
     "export_logs",
     "exported_objects",
     "log_streams",
+    "try_again",
     "upload_logs",
     "upload_metrics",
     "upload_outputs",
@@ -50,7 +51,7 @@ def upload_outputs(
             upload = partial(
                 upload_tree, store, source, output.bucket, output.prefix, on_progress=tell, only_changed=True
             )
-            summary = _again(upload, log.say)
+            summary = try_again(upload, log.say)
         except TrainshedError as fault:
             log.say(f"output {output.name}: upload failed: {fault}")
             return fault
@@ -70,7 +71,7 @@ def upload_logs(
     """Archive the rest of every log."""
     try:
         for stream, spool in log_streams(launch, folder).items():
-            _again(partial(archive.ship, stream, spool, final=True), say)
+            try_again(partial(archive.ship, stream, spool, final=True), say)
     except TrainshedError as fault:
         return fault
     return None
@@ -90,7 +91,7 @@ def export_logs(
         require_own_bucket(store, launch.log_bucket, launch.workspace_id)
         for item in exported_objects(launch, folder):
             key = launch.log_prefix + item.name
-            _again(partial(archive.export, item.stream, launch.log_bucket, key), say)
+            try_again(partial(archive.export, item.stream, launch.log_bucket, key), say)
     except TrainshedError as fault:
         return fault
     return None
@@ -146,7 +147,7 @@ class _Progress:
 T = TypeVar("T")
 
 
-def _again(action: Callable[[], T], say: Callable[[str], None]) -> T:
+def try_again(action: Callable[[], T], say: Callable[[str], None]) -> T:
     """Try an action on the store again after short waits."""
     for wait in _TRIES:
         try:

@@ -18,11 +18,13 @@ from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.broker import Broker
+from trainshed.runner.checkpoints import bring_checkpoints, stage_checkpoints
 from trainshed.runner.disk_watch import DiskWatch
 from trainshed.runner.endings import ending_of, ending_of_os, farewell, with_output_fault
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.gang import Gang
+from trainshed.runner.hang_watch import HangWatch
 from trainshed.runner.hold_watch import HoldWatch
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.kept_folders import KeptFoldersWatch
@@ -74,6 +76,7 @@ class NodeRun:
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
         self._work: WorkFolders | None = None
+        self._hang: HangWatch | None = None
         self._terminated = False
 
     def walk(self) -> None:
@@ -108,6 +111,7 @@ class NodeRun:
         self._folders = stage(
             self._launch, self._store, self._site, self._folder.root, self._log.say, self._check_stop
         )
+        stage_checkpoints(self._launch, self._store, self._folder.root, self._log.say)
         self._check_stop()
         environment = self._install()
         self._check_stop()
@@ -199,6 +203,11 @@ class NodeRun:
         sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
         sampler.start()
         hold = HoldWatch(sandbox.init_pid, is_wanted=limits.hold > 0)
+        hang = self._hang = HangWatch(
+            limits.hang,
+            {process.rank: self._folder.rank_log(process.rank) for process in self._launch.processes},
+            lambda: sandbox.usage().cpu_seconds,
+        )
         kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
         if self._launch.kept:
             kept.start()
@@ -226,6 +235,8 @@ class NodeRun:
                 sandbox.check_limits()
                 if hold.look(now):
                     self._reporter.hold(hold.held_since)
+                if hang.look(now):
+                    self._reporter.fall_silent(hang.silent_since)
                 if now >= next_metrics:
                     tail.read()
                     launcher_logs.read()
@@ -244,7 +255,7 @@ class NodeRun:
         # A rank that had failed by itself before tells more than the stop that its failure brought about.
         is_own = cut_short is not None and cut_short.outcome == "stopped"
         is_own = is_own and not all(end.ended_by_platform for end in failed)
-        if cut_short is not None and failed and not is_own:
+        if cut_short is not None and (cut_short.code == "hang" or (failed and not is_own)):
             return cut_short
         out_of_memory = sandbox.out_of_memory()
         if fault and not out_of_memory:
@@ -290,6 +301,9 @@ class NodeRun:
                     left_behind.append(f"outputs: {fault}")
                     ending = with_output_fault(ending, fault)
             if self._work is not None:
+                fault = self._bring_checkpoints()
+                if fault is not None:
+                    left_behind.append(f"checkpoints: {fault}")
                 fault = self._bring_leftovers(self._work)
                 if fault is not None:
                     left_behind.append(f"files of the working folder: {fault}")
@@ -316,6 +330,10 @@ class NodeRun:
             self._folder.secrets.unlink(missing_ok=True)
         self._reporter.end(ending, sizes, tuple(left_behind))
 
+    def _bring_checkpoints(self) -> TrainshedError | None:
+        limit = self._site.checkpoint_bytes
+        return bring_checkpoints(self._launch, self._store, self._folder.root, limit, self._log.say)
+
     def _bring_leftovers(self, work: WorkFolders) -> TrainshedError | None:
         return upload_leftovers(
             work,
@@ -333,6 +351,8 @@ class NodeRun:
             reason = asked["reason"] or reason
             if asked.get("outcome") == "completed":
                 return Ending("completed", message=reason)
+            if asked.get("outcome") == "hung" and self._hang is not None:
+                return self._hang.ending(self._launch.node_index, time.time())
         except (OSError, ValueError, KeyError):
             pass
         return Ending("stopped", "stop", "stopped", reason)

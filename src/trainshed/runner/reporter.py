@@ -86,6 +86,10 @@ class Reporter:
         """Only `sleep` is left since then; 0 when something works again."""
         self._write(replace(self.report, held_since=held_since))
 
+    def fall_silent(self, silent_since: float) -> None:
+        """No rank has written or worked since then; 0 when one does again."""
+        self._write(replace(self.report, silent_since=silent_since))
+
     def rank_ended(self, rank_exit: RankExit) -> None:
         """A rank's process is over."""
         self._write(replace(self.report, ranks=(*self.report.ranks, rank_exit)))

@@ -8,6 +8,7 @@ import time
 from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import from_json
+from trainshed.runner.checkpoints import bring_checkpoints
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.launcher_logs import LauncherLogs
 from trainshed.runner.leftovers import upload_leftovers
@@ -52,6 +53,9 @@ def salvage_node(folder: RunFolder) -> None:
             fault = upload_outputs(launch, store, folders, log)
             if fault is not None:
                 left_behind.append(f"outputs: {fault}")
+        fault = bring_checkpoints(launch, store, folders.root, site.checkpoint_bytes, log.say)
+        if fault is not None:
+            left_behind.append(f"checkpoints: {fault}")
         work = WorkFolders(launch, folder, folders)
         LauncherLogs(work, folder).read(final=True)
         fault = upload_leftovers(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.checkpoints import checkpoint_folder
 from trainshed.runner.environment.build import EnvironmentPaths
 from trainshed.runner.inventory import device_paths
 from trainshed.runner.kept_folders import mount_kept_folders
@@ -57,6 +58,8 @@ def plan_sandbox(
         else:
             overlays.append(_lay_over(tree.folder, folder.path / "input-layers" / str(number), target, site))
     mounts += [Mount(folders.output(item.name), item.path, writable=True) for item in launch.outputs]
+    if launch.checkpoints is not None:
+        mounts.append(Mount(checkpoint_folder(folders.root), launch.checkpoints.path, writable=True))
     mounts += _own_folders(launch, folders)
     mounts += mount_kept_folders(launch, site)
     if launch.has_system_layer:

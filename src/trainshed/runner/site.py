@@ -39,6 +39,8 @@ class Site:
     disk_reserve_bytes: int = 512 << 20
     # How much of what a job leaves in its working folders is kept; 0 is nothing.
     leftovers_bytes: int = 0
+    # How many bytes of checkpoints a node may keep from attempt to attempt; 0 is no limit.
+    checkpoint_bytes: int = 0
     # Where trees of inputs are kept for the next job, or empty where every job gets copies.
     input_cache: str = ""
     # Folders of this machine that jobs may read.

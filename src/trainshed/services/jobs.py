@@ -144,6 +144,7 @@ def purge_deleted_jobs(platform: Platform) -> int:
         if not _remove_run_folders(platform, row):
             continue
         platform.store.delete_prefix(ARCHIVE_BUCKET, f"{row.id}/attempt-")
+        platform.store.delete_prefix(ARCHIVE_BUCKET, f"{row.id}/checkpoints/")
         release_code(platform, row.workspace_id, row.code_bucket, row.code_prefix)
         with begin(platform.engine) as connection:
             db.forget_job(connection, row.id)

@@ -81,6 +81,8 @@ def check_spec(
     inputs = {name: _check_input(platform, caller, name, url) for name, url in spec.inputs.items()}
     for name, url in spec.outputs.items():
         _check_target(platform, caller, url, f"outputs.{name}")
+    if spec.checkpoints:
+        _check_target(platform, caller, spec.checkpoints, "checkpoints")
     if spec.log_url:
         _check_target(platform, caller, spec.log_url, "log_url")
     bucket, prefix = ("", "") if recorded else _check_code(platform, caller, spec)

@@ -1,0 +1,128 @@
+"""The checkpoint folder: brought home at the end of an attempt, and there again at the beginning of the next.
+
+Where the job names no place of its own, every attempt's folder is kept as a whole: the files first, then a mark
+for each node. Only an attempt that all nodes have marked is used, so that the parts of a checkpoint that
+several nodes wrote always belong together. Files of all nodes are seen by every node.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.homecoming import try_again
+from trainshed.runner.log_archive import ARCHIVE_BUCKET
+from trainshed.store.object_store import ObjectStore
+from trainshed.store.tenancy import require_own_bucket
+from trainshed.store.transfer import download_tree, upload_tree
+
+__all__ = ["bring_checkpoints", "checkpoint_folder", "latest_attempt", "stage_checkpoints"]
+
+_ATTEMPT = re.compile(r"attempt-(\d+)/node-(\d+)\.complete")
+
+
+def checkpoint_folder(root: Path) -> Path:
+    """Where the folder lies on this machine."""
+    return root / "checkpoints"
+
+
+def latest_attempt(store: ObjectStore, job_id: str, nodes: int, before: int) -> int:
+    """The last attempt before this one whose checkpoints all nodes have brought home; 0 if there is none."""
+    complete: dict[int, set[int]] = {}
+    prefix = f"{job_id}/checkpoints/"
+    for info in store.list(ARCHIVE_BUCKET, prefix, delimiter="/").folders:
+        for marker in store.list(ARCHIVE_BUCKET, info, delimiter="/").objects:
+            found = _ATTEMPT.fullmatch(marker.key.removeprefix(prefix))
+            if found:
+                complete.setdefault(int(found[1]), set()).add(int(found[2]))
+    whole = [attempt for attempt, seen in complete.items() if attempt < before and len(seen) >= nodes]
+    return max(whole, default=0)
+
+
+def stage_checkpoints(launch: NodeLaunch, store: ObjectStore, root: Path, say: Callable[[str], None]) -> None:
+    """Make the folder ready, with what earlier attempts left in it."""
+    plan = launch.checkpoints
+    if plan is None:
+        return
+    folder = checkpoint_folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    if plan.bucket:
+        require_own_bucket(store, plan.bucket, launch.workspace_id)
+        sources = [(plan.bucket, plan.prefix)]
+        where = f"obs://{plan.bucket}/{plan.prefix}"
+    else:
+        attempt = latest_attempt(store, launch.job_id, launch.node_count, launch.attempt)
+        if not attempt:
+            return
+        base = f"{launch.job_id}/checkpoints/attempt-{attempt}/"
+        # The first node comes last: what it wrote counts where two nodes wrote one name.
+        sources = [(ARCHIVE_BUCKET, f"{base}node-{node}/") for node in reversed(range(launch.node_count))]
+        where = f"attempt {attempt}"
+    files = size = 0
+    for bucket, prefix in sources:
+        try:
+            summary = download_tree(store, bucket, prefix, folder)
+        except NotFound:
+            continue
+        files, size = files + summary.files, size + summary.bytes
+    if files:
+        say(f"checkpoints: {files} files, {size / 1e6:.1f} MB from {where}, in {plan.path}")
+
+
+def bring_checkpoints(
+    launch: NodeLaunch, store: ObjectStore, root: Path, limit: int, say: Callable[[str], None]
+) -> TrainshedError | None:
+    """Bring the folder home; what could not be brought is returned, not raised."""
+    plan = launch.checkpoints
+    folder = checkpoint_folder(root)
+    if plan is None or not folder.is_dir() or folder.is_symlink():
+        return None
+    began = time.monotonic()
+    try:
+        if plan.bucket:
+            require_own_bucket(store, plan.bucket, launch.workspace_id)
+            upload = partial(upload_tree, store, folder, plan.bucket, plan.prefix, only_changed=True)
+            summary = try_again(upload, say)
+        else:
+            size = _size(folder)
+            if limit and size > limit:
+                say(
+                    f"checkpoints: {size / 1e9:.1f} GB are more than this platform keeps ({limit / 1e9:.1f} GB); "
+                    "name a place of your own: `checkpoints: obs://…/`"
+                )
+                return None
+            base = f"{launch.job_id}/checkpoints/attempt-{launch.attempt}/"
+            place = f"{base}node-{launch.node_index}/"
+            summary = try_again(
+                partial(upload_tree, store, folder, ARCHIVE_BUCKET, place, only_changed=True), say
+            )
+            try_again(
+                partial(store.put, ARCHIVE_BUCKET, f"{base}node-{launch.node_index}.complete", b""), say
+            )
+            _forget_older(launch, store)
+    except TrainshedError as fault:
+        return fault
+    if summary.files or summary.unchanged:
+        seconds = time.monotonic() - began
+        say(f"checkpoints: {summary.files} files, {summary.bytes / 1e6:.1f} MB kept in {seconds:.1f} s")
+    return None
+
+
+def _forget_older(launch: NodeLaunch, store: ObjectStore) -> None:
+    """Remove what this attempt has made superfluous, once all its nodes are home."""
+    whole = latest_attempt(store, launch.job_id, launch.node_count, launch.attempt + 1)
+    if whole != launch.attempt:
+        return
+    for prefix in store.list(ARCHIVE_BUCKET, f"{launch.job_id}/checkpoints/", delimiter="/").folders:
+        number = prefix.rstrip("/").rpartition("-")[2]
+        if number.isdigit() and int(number) < whole:
+            store.delete_prefix(ARCHIVE_BUCKET, prefix)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
