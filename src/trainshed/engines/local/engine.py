@@ -65,7 +65,12 @@ class LocalEngine:
         return [self._observe(index, self._home.run_folder(job_id, attempt, index)) for index in range(nodes)]
 
     def cancel(
-        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed", "hung"] = "stopped"
+        self,
+        job_id: str,
+        attempt: int,
+        *,
+        reason: str,
+        outcome: Literal["stopped", "completed", "hung"] = "stopped",
     ) -> None:
         """Leave a request to stop in every node's folder; its runner looks for it all the time."""
         for folder in self._folders(job_id, attempt):
