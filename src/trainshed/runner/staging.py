@@ -14,12 +14,13 @@ from trainshed.model.errors import HostUnfit, NotFound
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.host_folder import open_host_folder
 from trainshed.runner.sandbox.stage import give_tree
+from trainshed.runner.sandbox.tree_copy import CopyState, CopyWatch
 from trainshed.runner.site import Site
 from trainshed.store.object_store import ObjectStore
 from trainshed.store.staged_tree import StagedTree, TreeCache, TreeFacts, measure
-from trainshed.store.transfer import download_tree
+from trainshed.store.transfer import download_tree, is_near
 
-__all__ = ["StagedFolders", "StagingWatch", "give_to", "stage"]
+__all__ = ["StagedFolders", "StagingWatch", "give_to", "stage", "watch_copies"]
 
 # What is so small is copied: a view of a shared tree would cost more than it saves.
 _FEW_FILES, _FEW_BYTES = 16, 4 << 20
@@ -109,6 +110,21 @@ class StagingWatch:
         return f"{self._name}: {files} of {total.files} files, {size / 1e6:.0f} of {total.bytes / 1e6:.0f} MB{left}"
 
 
+def watch_copies(say: Callable[[str], None], check_stop: Callable[[], None]) -> CopyWatch:
+    """What hears of trees that the sandbox must copy: says how far they are, and ends them when the job is stopped."""
+    watches: dict[str, StagingWatch] = {}
+
+    def watch(state: CopyState) -> None:
+        if state.target not in watches:
+            facts = TreeFacts("", "", "", state.total_files, state.total_bytes)
+            say(f"{state.target}: no overlay on this machine, copying {state.total_bytes / 1e6:.0f} MB")
+            watches[state.target] = StagingWatch(state.target, facts, say, check_stop)
+        if state.files or state.bytes:
+            watches[state.target](state.files, state.bytes)
+
+    return watch
+
+
 def stage(
     launch: NodeLaunch,
     store: ObjectStore,
@@ -184,7 +200,9 @@ class _Stager:
             )
         else:
             self._make_room(facts.bytes)
-            summary = download_tree(self._store, bucket, key, target, on_progress=watch)
+            summary = download_tree(
+                self._store, bucket, key, target, on_progress=watch, verify=not is_near(self._store)
+            )
             facts = TreeFacts("", bucket, key, summary.files, summary.bytes)
             skipped, how = summary.skipped_count, f"copied in {time.monotonic() - began:.1f} s"
         if name != "code":

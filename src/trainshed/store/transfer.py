@@ -7,7 +7,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from trainshed.model.errors import InvalidInput, NotFound, Unavailable
 from trainshed.store.file_copy import copy_in_steps
@@ -21,8 +21,9 @@ from trainshed.store.verification import has_bytes_of, require_bytes_of
 __all__ = ["Skipped", "TransferSummary", "download_tree", "is_near", "upload_tree"]
 
 T = TypeVar("T")
-# A store of this machine is as fast as its processors and its disk; another one answers late, but many at once.
-_THREADS_NEAR = max(2, min(8, os.cpu_count() or 2))
+# A store of this machine is as fast as its processors and its disk, which both want to be kept busy; another one
+# answers late, but many at once.
+_THREADS_NEAR = max(4, min(8, os.cpu_count() or 4))
 _THREADS_FAR = 16
 # Most of an upload's time is waiting for the disk to say that it has the bytes.
 _THREADS_UP = 8
@@ -59,20 +60,48 @@ def download_tree(
         def place(info: ObjectInfo) -> None:
             _fetch(store, tree, info, info.key[len(key) :], tally, only_changed, verify)
 
-        objects = _without_clashes(store.walk(bucket, key), tally)
-        first = next(objects, None)
-        if first is None:
+        if not store.list(bucket, key, limit=1).objects:
             if key:
                 raise NotFound(
                     f"There is no folder '{key}' in the bucket '{bucket}'.",
                     hint=f"See what is there: trainshed obs ls obs://{bucket}/",
                     code="no_such_key",
                 )
-            store.bucket(bucket)
             return tally.summary()
-        place(first)
-        _in_parallel(objects, place, _threads_for(store))
+        if is_near(store) and not verify and not only_changed:
+            _copy_near(store, bucket, key, tree, tally, place)
+        else:
+            objects = _without_clashes(store.walk(bucket, key), tally)
+            _in_parallel(objects, place, _THREADS_NEAR if is_near(store) else _THREADS_FAR)
     return tally.summary()
+
+
+def _copy_near(
+    store: ObjectStore,
+    bucket: str,
+    key: str,
+    tree: FolderTree,
+    tally: Tally,
+    place: Callable[[ObjectInfo], None],
+) -> None:
+    """The way of a store on this machine: many small files at once, the others one by one."""
+    from trainshed.store.embedded.near_copy import Group, copy_group, group_by_folder, walk_near
+    from trainshed.store.embedded.store import EmbeddedStore
+
+    assert isinstance(store, EmbeddedStore)
+
+    def copy(group: Group) -> None:
+        alone = group.objects
+        if group.names:
+            try:
+                alone = copy_group(tree, group, tally.add_file, tally.skip)
+            except OSError as error:
+                raise _target_failed("/".join(group.above), error) from error
+        for one in alone:
+            place(one.info)
+
+    objects = _without_clashes(walk_near(store, bucket, key), tally)
+    _in_parallel(group_by_folder(objects, len(key)), copy, _THREADS_NEAR)
 
 
 def upload_tree(
@@ -223,11 +252,7 @@ def _fetch(
     except FileGone as gone:
         return tally.skip(info.key, gone.reason)
     except OSError as error:
-        raise Unavailable(
-            f"'{path}' cannot be written: {error.strerror or error}.",
-            hint="Look at the free space and the permissions of the target folder.",
-            code="target_failed",
-        ) from error
+        raise _target_failed(path, error) from error
     return tally.add_file(found.size, told)
 
 
@@ -304,7 +329,23 @@ def _is_key(key: str) -> bool:
         return False
 
 
-def _without_clashes(objects: Iterable[ObjectInfo], tally: Tally) -> Iterator[ObjectInfo]:
+def _target_failed(path: str, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"'{path}' cannot be written: {error.strerror or error}.",
+        hint="Look at the free space and the permissions of the target folder.",
+        code="target_failed",
+    )
+
+
+class _HasKey(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+Keyed = TypeVar("Keyed", bound=_HasKey)
+
+
+def _without_clashes(objects: Iterable[Keyed], tally: Tally) -> Iterator[Keyed]:
     """Leave out what lies below a key that is itself a file: `a/b` beside `a`.
 
     Keys come in order, so everything between `a` and `a/...` starts with `a`: a short stack is all it takes.
@@ -327,10 +368,6 @@ def is_near(store: ObjectStore) -> bool:
     from trainshed.store.embedded.store import EmbeddedStore
 
     return isinstance(store, EmbeddedStore)
-
-
-def _threads_for(store: ObjectStore) -> int:
-    return _THREADS_NEAR if is_near(store) else _THREADS_FAR
 
 
 def _in_parallel(items: Iterable[T], work: Callable[[T], None], count: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from trainshed.runner.broker import server
+from trainshed.store.embedded import file_window, near_copy
 from trainshed.store.object_store import ObjectStore
 
 
@@ -227,14 +228,14 @@ def test_a_copy_that_nobody_waits_for_ends(
     began, gone = threading.Event(), threading.Event()
     for number in range(200):
         store.put("mine", f"data/{number}", b"x")
-    fetch = store.fetch_to_file
+    copy = file_window.copy_file
 
-    def slow_fetch(bucket: str, key: str, target: int) -> Any:
+    def slow_copy(source: int, target: int, size: int) -> None:
         began.set()
         gone.wait(20)
-        return fetch(bucket, key, target)
+        copy(source, target, size)
 
-    monkeypatch.setattr(store, "fetch_to_file", slow_fetch)
+    monkeypatch.setattr(near_copy, "copy_file", slow_copy)
     with job.connect() as connection:
         data = b'{"op": "download_tree", "bucket": "mine", "prefix": "data/", "path": "/cache/data"}'
         connection.sendall(struct.pack(">I", len(data)) + data)
