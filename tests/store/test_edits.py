@@ -36,6 +36,18 @@ def test_a_write_that_depends_on_what_is_there(store: ObjectStore, whole: Check)
     whole(store)
 
 
+def test_conditions_of_removals(store: ObjectStore) -> None:
+    info = store.put("data", "k", b"1")
+    with pytest.raises(Conflict):
+        store.remove("data", "k", condition=Condition(if_match="other"))
+    with pytest.raises(NotFound):
+        store.remove("data", "missing", condition=Condition(if_match="*"))
+    assert read(store, "k") == b"1"
+    assert store.remove("data", "k", condition=Condition(if_match=info.etag)).existed
+    with pytest.raises(NotFound):
+        store.info("data", "k")
+
+
 def test_of_many_who_write_only_if_nothing_is_there_one_wins(store: ObjectStore) -> None:
     ends: list[str] = []
 

@@ -182,8 +182,13 @@ class ObjectStore(Protocol):
 
     def delete(self, bucket: str, key: str) -> bool: ...
 
-    def remove(self, bucket: str, key: str, version_id: str = "") -> Removal:
-        """Remove an object (where versions are kept: hide it behind a marker), or one version for good."""
+    def remove(
+        self, bucket: str, key: str, version_id: str = "", *, condition: Condition | None = None
+    ) -> Removal:
+        """Remove an object (where versions are kept: hide it behind a marker), or one version for good.
+
+        A condition is about the present object, whichever version is meant.
+        """
         ...
 
     def delete_prefix(self, bucket: str, prefix: str) -> int: ...

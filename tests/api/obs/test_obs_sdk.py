@@ -72,6 +72,15 @@ def ok(answer: Any) -> Any:
     return answer.body
 
 
+def all_ok(answers: Any) -> None:
+    """Folders are answered by lists of names and answers, one within the other."""
+    for _, answer in answers:
+        if isinstance(answer, list):
+            all_ok(answer)
+        else:
+            ok(answer)
+
+
 def test_buckets(sdk: Any) -> None:
     assert sdk.own in [bucket.name for bucket in ok(sdk.listBuckets()).buckets]
     ok(sdk.headBucket(sdk.own))
@@ -121,9 +130,7 @@ def test_folders_and_pages(sdk: Any, tmp_path: Path) -> None:
     (tmp_path / "tree" / "sub").mkdir(parents=True)
     for name in ("one", "sub/two"):
         (tmp_path / "tree" / name).write_text(name)
-    for _, answers in sdk.putFile(sdk.own, "up", str(tmp_path / "tree")):
-        for _, answer in answers if isinstance(answers, list) else [("", answers)]:
-            ok(answer)
+    all_ok(sdk.putFile(sdk.own, "up", str(tmp_path / "tree")))
     listed = ok(sdk.listObjects(sdk.own, prefix="up/", delimiter="/"))
     assert [entry.key for entry in listed.contents] == ["up/one"]
     assert [entry.prefix for entry in listed.commonPrefixs] == ["up/sub/"]
@@ -231,3 +238,54 @@ def test_a_wrong_secret(sdk: Any, server: Any) -> None:
         assert wrong.listBuckets().errorCode == "SignatureDoesNotMatch"
     finally:
         wrong.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_calls_of_ais_bench(server: Any, tmp_path: Path, host: str) -> None:
+    """A benchmark that drives trainings makes its client of three arguments, and needs folders, trees and results."""
+    pair = server.keys["dev"]
+    client = ObsClient(
+        access_key_id=pair.access_key,
+        secret_access_key=pair.secret_key,
+        server=f"http://{host}:{server.port}",
+    )
+    bucket = f"ais-{host.replace('.', '-')}"
+    try:
+        ok(client.createBucket(bucket))
+        # A folder for the results of the next version.
+        ok(client.putContent(bucket, "result/V1/", content=None))
+        assert ok(client.getObjectMetadata(bucket, "result/V1/")).contentLength == 0
+        # The code, with folders in folders, beside what was there before.
+        code = tmp_path / "code"
+        (code / "src" / "empty").mkdir(parents=True)
+        (code / "train.py").write_text("print('old')")
+        (code / "src" / "模型.py").write_text("1")
+        for text in ("print('old')", "print('new')"):
+            (code / "train.py").write_text(text)
+            all_ok(client.putFile(bucket, "jobs/code", str(code)))
+        keys = [entry.key for entry in ok(client.listObjects(bucket, prefix="jobs/code/")).contents]
+        assert {"jobs/code/train.py", "jobs/code/src/模型.py"} <= set(keys)
+        got = ok(client.getObject(bucket, "jobs/code/train.py", loadStreamInMemory=True))
+        assert got.buffer == b"print('new')"
+        # What a job left: numbers in text, and a log that grew since it was last looked at.
+        for name, text in (
+            ("ranksize.json", "1"),
+            ("throughput_0.json", "1767.3"),
+            ("accuracy.json", "0.77"),
+        ):
+            ok(client.putContent(bucket, f"result/V1/{name}", text))
+        found = {
+            entry.key: ok(client.getObject(bucket, entry.key, loadStreamInMemory=True)).buffer
+            for entry in ok(client.listObjects(bucket, prefix="result/V1/")).contents
+        }
+        assert found["result/V1/throughput_0.json"] == b"1767.3" and not found["result/V1/"]
+        log = "result/V1/job-1-worker-0.log"
+        assert client.getObjectMetadata(bucket, log).status == 404
+        for text in ("one\n", "one\ntwo\n"):
+            ok(client.putContent(bucket, log, text))
+            ok(client.getObject(bucket, log, downloadPath=str(tmp_path / "log" / "worker-0.log")))
+            assert (tmp_path / "log" / "worker-0.log").read_text() == text
+        missing = client.getObject(bucket, "result/V1/accuracy_1.json", loadStreamInMemory=True)
+        assert (missing.status, missing.errorCode) == (404, "NoSuchKey")
+    finally:
+        client.close()

@@ -9,8 +9,14 @@ from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.signatures.claim import read_http_date, read_iso_date
 from trainshed.store.object_store import Condition, ObjectInfo
 
-__all__ = ["check_copy_source", "check_read", "read_write_condition"]
+__all__ = ["check_copy_source", "check_read", "read_delete_condition", "read_write_condition"]
 
+_UNKNOWN_OF_DELETES = (
+    "if-none-match",
+    "if-unmodified-since",
+    "x-amz-if-match-last-modified-time",
+    "x-amz-if-match-size",
+)
 _Outcome = Literal["ok", "failed", "unchanged"]
 
 
@@ -53,6 +59,16 @@ def read_write_condition(headers: Mapping[str, str]) -> Condition | None:
     if none_match and none_match != "*":
         raise S3Error("NotImplemented", "A write understands If-None-Match: * only.")
     return Condition(if_match=_bare(match), if_none_match=none_match)
+
+
+def read_delete_condition(headers: Mapping[str, str]) -> Condition | None:
+    """What must hold of the object that is to be removed."""
+    unknown = [name for name in _UNKNOWN_OF_DELETES if headers.get(name)]
+    if unknown:
+        # Left out of account, it would remove what the client wants to keep.
+        raise S3Error("NotImplemented", f"Removals understand If-Match only, not {unknown[0]}.")
+    match = headers.get("if-match", "").strip()
+    return Condition(if_match=_bare(match)) if match else None
 
 
 def _judge(

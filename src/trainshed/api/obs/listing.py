@@ -12,7 +12,7 @@ from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import format_time, url_encode
 from trainshed.store.object_store import Bucket, Listing
 
-__all__ = ["list_objects", "list_objects_v2", "read_encoding", "read_number"]
+__all__ = ["list_objects", "list_objects_v2", "make_token", "read_encoding", "read_number", "read_token"]
 
 _MOST_KEYS = 1000
 
@@ -43,13 +43,13 @@ async def list_objects_v2(visit: Visit) -> None:
     encode = read_encoding(visit)
     limit = read_number(visit, "max-keys", _MOST_KEYS)
     token = query.get("continuation-token")
-    after = _read_token(token) if token is not None else query.get("start-after", "")
+    after = read_token(token) if token is not None else query.get("start-after", "")
     bucket, page = await visit.do(lambda: _list(visit, after, limit))
     content: list[tuple[str, Any]] = [
         ("Name", visit.bucket),
         ("Prefix", encode(query.get("prefix", ""))),
         ("ContinuationToken", token),
-        ("NextContinuationToken", _make_token(page.next_after) if page.next_after else None),
+        ("NextContinuationToken", make_token(page.next_after) if page.next_after else None),
         ("StartAfter", encode(query["start-after"]) if query.get("start-after") else None),
         ("KeyCount", len(page.objects) + len(page.folders)),
         ("MaxKeys", limit),
@@ -122,11 +122,13 @@ def read_number(visit: Visit, name: str, most: int, default: int | None = None) 
     return min(int(text), most)
 
 
-def _make_token(after: str) -> str:
+def make_token(after: str) -> str:
+    """A token with which a list goes on after a name."""
     return base64.urlsafe_b64encode(after.encode()).decode()
 
 
-def _read_token(token: str) -> str:
+def read_token(token: str) -> str:
+    """The name in a token."""
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

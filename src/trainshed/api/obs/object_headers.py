@@ -63,8 +63,23 @@ class About:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
+def _refuse_unkept(visit: Visit) -> None:
+    """Refuse what a client would rely on, and what is not done here: it must not be taken silently."""
+    for name in visit.headers:
+        option = name.removeprefix(visit.prefix)
+        if name.startswith(visit.prefix) and option.startswith("server-side-encryption"):
+            raise S3Error(
+                "NotImplemented", "Objects are not encrypted here: leave server-side encryption out."
+            )
+        if name.startswith(visit.prefix) and option.startswith("object-lock-"):
+            raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
+    if visit.option("write-offset-bytes"):
+        raise S3Error("NotImplemented", "Objects grow by OBS's append only.")
+
+
 def read_permissions(visit: Visit, *, is_replacing: bool = True) -> dict[str, str]:
     """The ACL and the tags that the headers of a request give to an object."""
+    _refuse_unkept(visit)
     attributes = {}
     acl = read_acl_header(visit)
     if acl and acl != "private":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from trainshed.api.obs.conditions import check_read
@@ -24,8 +23,13 @@ async def get_object(visit: Visit) -> None:
     version = visit.query.get("versionId", "")
 
     def begin() -> tuple[int, dict[str, str], BinaryIO, int]:
-        visit.readable_object(visit.bucket, visit.key, version)
-        info, file = visit.store.open_object(visit.bucket, visit.key, version)
+        bucket = visit.readable_object(visit.bucket, visit.key, version)
+        check_key(visit.key)
+        try:
+            info, file = visit.store.open_object(visit.bucket, visit.key, version)
+        except NotFound as error:
+            _tell_marker(visit, bucket, error)
+            raise
         try:
             status, headers, start, length = _plan(visit, info, _piece_sizes(visit, info))
             if start:
@@ -50,8 +54,11 @@ async def head_object(visit: Visit) -> None:
     def describe() -> tuple[ObjectInfo, Sequence[int]]:
         bucket = visit.readable_object(visit.bucket, visit.key, version)
         check_key(visit.key)
-        with _telling_markers(visit, bucket):
+        try:
             info = visit.store.info(visit.bucket, visit.key, version)
+        except NotFound as error:
+            _tell_marker(visit, bucket, error)
+            raise
         return info, _piece_sizes(visit, info)
 
     info, pieces = await visit.do(describe)
@@ -59,17 +66,11 @@ async def head_object(visit: Visit) -> None:
     await visit.answer(status, {**headers, "content-length": str(length)})
 
 
-@contextmanager
-def _telling_markers(visit: Visit, bucket: Bucket) -> Iterator[None]:
+def _tell_marker(visit: Visit, bucket: Bucket, error: NotFound) -> None:
     """Have the refusal say so, if the object is not missing but was removed where versions are kept."""
-    try:
-        yield
-    except NotFound as error:
-        if error.code == "is_delete_marker" or (
-            bucket.versioning and error.code == "no_such_key" and _is_removed(visit)
-        ):
-            visit.extra_headers[f"{visit.prefix}delete-marker"] = "true"
-        raise
+    is_marker = error.code == "is_delete_marker"
+    if is_marker or (bucket.versioning and error.code == "no_such_key" and _is_removed(visit)):
+        visit.extra_headers[f"{visit.prefix}delete-marker"] = "true"
 
 
 def _is_removed(visit: Visit) -> bool:
@@ -86,6 +87,8 @@ def _piece_sizes(visit: Visit, info: ObjectInfo) -> Sequence[int]:
 
 def _plan(visit: Visit, info: ObjectInfo, pieces: Sequence[int]) -> tuple[int, dict[str, str], int, int]:
     """Status, headers, first byte and length of the answer."""
+    if visit.option("server-side-encryption-customer-algorithm"):
+        raise S3Error("InvalidRequest", "The encryption parameters are not applicable to this object.")
     check_read(visit.headers, info)
     span = None
     if pieces:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from trainshed.api.obs.body import BodyReader, receive, receive_document
-from trainshed.api.obs.conditions import check_copy_source, read_write_condition
+from trainshed.api.obs.conditions import check_copy_source, read_delete_condition, read_write_condition
 from trainshed.api.obs.errors import S3Error, translate_error
 from trainshed.api.obs.object_headers import read_about, read_permissions, read_storage_class, version_header
 from trainshed.api.obs.visit import Visit
@@ -14,7 +14,7 @@ from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, pa
 from trainshed.model.errors import TrainshedError
 from trainshed.model.names import check_key
 from trainshed.store.embedded.room import require_room
-from trainshed.store.object_store import ObjectInfo, Removal, Upload
+from trainshed.store.object_store import Condition, ObjectInfo, Removal, Upload
 
 __all__ = ["check_size", "copy_object", "delete_object", "delete_objects", "put_object", "read_copy_source"]
 
@@ -162,7 +162,8 @@ async def delete_object(visit: Visit) -> None:
     def work() -> Removal:
         visit.writable("DeleteObject")
         check_key(visit.key)
-        return visit.store.remove(visit.bucket, visit.key, visit.query.get("versionId", ""))
+        version, condition = visit.query.get("versionId", ""), read_delete_condition(visit.headers)
+        return visit.store.remove(visit.bucket, visit.key, version, condition=condition)
 
     removal = await visit.do(work)
     headers = {"x-amz-version-id": removal.version_id} if removal.version_id else {}
@@ -175,16 +176,20 @@ async def delete_objects(visit: Visit) -> None:
     """Remove up to 1,000 objects."""
     await visit.do(lambda: visit.writable("DeleteObject"))
     root = parse_xml(await receive_document(visit), "Delete")
-    keys = [(text_of(entry, "Key"), text_of(entry, "VersionId", "")) for entry in children(root, "Object")]
+    keys = [
+        (text_of(entry, "Key"), text_of(entry, "VersionId", ""), text_of(entry, "ETag", ""))
+        for entry in children(root, "Object")
+    ]
     if not 1 <= len(keys) <= _MOST_DELETES:
         raise malformed_xml()
     quiet = text_of(root, "Quiet", "").strip().lower() == "true"
 
-    def delete(key: str, version: str) -> tuple[str, list[tuple[str, Any]]]:
+    def delete(key: str, version: str, etag: str) -> tuple[str, list[tuple[str, Any]]]:
         named: list[tuple[str, Any]] = [("Key", key), ("VersionId", version or None)]
         try:
             check_key(key)
-            removal = visit.store.remove(visit.bucket, key, version)
+            condition = Condition(if_match=etag) if etag else None
+            removal = visit.store.remove(visit.bucket, key, version, condition=condition)
         except TrainshedError as error:
             known = translate_error(error)
             return "Error", [*named, ("Code", known.code), ("Message", known.message)]
@@ -193,7 +198,7 @@ async def delete_objects(visit: Visit) -> None:
         return "Deleted", named
 
     def work() -> list[tuple[str, Any]]:
-        results = [delete(key, version) for key, version in keys]
+        results = [delete(*entry) for entry in keys]
         return [result for result in results if result[0] == "Error" or not quiet]
 
     await visit.answer_xml("DeleteResult", await visit.do(work))

@@ -63,6 +63,8 @@ _DETAILS = frozenset(
         "key-marker",
         "upload-id-marker",
         "max-uploads",
+        "max-buckets",
+        "bucket-region",
         "max-parts",
         "part-number-marker",
         "version-id-marker",

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _OBJECT_TAGS, _BUCKET_TAGS = 10, 50
+_SIGNS = "_.:/=+-@"
 
 
 async def get_tags(visit: Visit) -> None:
@@ -113,6 +114,8 @@ def _checked(pairs: list[tuple[str, str]], most: int) -> str:
     for name, value in pairs:
         if not 1 <= len(name) <= 128 or len(value) > 256:
             raise S3Error("InvalidTag", "A tag's key has 1 to 128 characters and its value 256 at most.")
+        if not all(letter.isalnum() or letter.isspace() or letter in _SIGNS for letter in name + value):
+            raise S3Error("InvalidTag", f"Tags consist of letters, digits, blanks and {_SIGNS}")
     return urlencode(pairs)
 
 

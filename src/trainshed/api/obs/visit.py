@@ -194,7 +194,7 @@ class Visit:
         refusal: TrainshedError = S3Error("AccessDenied", "Access Denied")
         try:
             if self._caller is not None:
-                return ask(self.platform, self._caller, name)
+                return self._expected(ask(self.platform, self._caller, name))
         except NotFound:
             pass
         except NotAllowed as error:
@@ -205,8 +205,16 @@ class Visit:
         except NotFound:
             raise no_such_bucket(name) from None
         if is_shared():
-            return bucket
+            return self._expected(bucket)
         raise refusal
+
+    def _expected(self, bucket: Bucket) -> Bucket:
+        """The bucket, unless the client says that somebody else should own it."""
+        is_target = bucket.name == self.bucket
+        owner = self.option("expected-bucket-owner" if is_target else "source-expected-bucket-owner")
+        if owner and owner != bucket.workspace_id:
+            raise S3Error("AccessDenied", "Access Denied")
+        return bucket
 
     # --- bodies ---
 

@@ -130,11 +130,15 @@ class EditOperations(StoreCore):
 
         return self._read(bucket, work)
 
-    def remove(self, bucket: str, key: str, version_id: str = "") -> Removal:
+    def remove(
+        self, bucket: str, key: str, version_id: str = "", *, condition: Condition | None = None
+    ) -> Removal:
         """Remove an object (where versions are kept: hide it behind a marker), or one version for good."""
         self._ensure_internal(bucket)
 
         def work(connection: sqlite3.Connection) -> tuple[Removal, list[str]]:
+            if condition is not None:
+                index.check_present(connection, bucket, key, condition)
             if not version_id:
                 return index.delete_object(connection, bucket, key, time.time())
             number, _ = bucket_rows.find_bucket(connection, bucket)

@@ -22,6 +22,7 @@ __all__ = [
     "COLUMNS",
     "ROW_MARKS",
     "Row",
+    "check_present",
     "copy_prefix",
     "delete_object",
     "delete_page",
@@ -104,6 +105,15 @@ def find_object(connection: sqlite3.Connection, bucket: str, key: str, version_i
     if row is None:
         raise no_such_key(bucket, key)
     return row
+
+
+def check_present(connection: sqlite3.Connection, bucket: str, key: str, condition: Condition) -> None:
+    """Refuse to go on if the present object is not as the condition demands."""
+    number, _ = find_bucket(connection, bucket)
+    found = connection.execute(
+        "SELECT md5 FROM objects WHERE bucket_id = ? AND key = ?", (number, key.encode())
+    ).fetchone()
+    check_condition(key, condition, found[0] if found else None)
 
 
 def put_object(

@@ -17,7 +17,7 @@ from trainshed.store.external.object_facts import bare_etag, moment_of, write_fa
 from trainshed.store.external.parts import OpenParts, PartsOperations
 from trainshed.store.external.wire import Answer, Refused, parse_xml
 from trainshed.store.records import Condition, MultipartUpload, ObjectInfo, Removal
-from trainshed.store.rules import check_rename_target, checked_metadata, no_such_key, taken
+from trainshed.store.rules import check_condition, check_rename_target, checked_metadata, no_such_key, taken
 
 __all__ = ["EditOperations"]
 
@@ -133,9 +133,17 @@ class EditOperations(ListOperations, PartsOperations):
         """Remove an object; tells whether there was one."""
         return self.remove(bucket, key).existed
 
-    def remove(self, bucket: str, key: str, version_id: str = "") -> Removal:
-        """Remove an object."""
+    def remove(
+        self, bucket: str, key: str, version_id: str = "", *, condition: Condition | None = None
+    ) -> Removal:
+        """Remove an object. A condition is judged just before: few endpoints take one with a removal."""
         self._require(bucket)
+        if condition is not None:
+            try:
+                etag = self.info(bucket, key).etag
+            except NotFound:
+                etag = None
+            check_condition(key, condition, etag)
         if version_id not in ("", "null"):
             return Removal(False, version_id)
         try:

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from s3_table import (
     authentication,
-    bucket_settings,
+    bucket_access,
+    bucket_rules,
+    bucket_versions,
     buckets,
     chunked_bodies,
     copying,
     deleting,
     forms,
+    host_names,
     hostile_keys,
     listing,
-    multipart,
+    multipart_completion,
+    multipart_lists,
+    multipart_parts,
     object_settings,
-    obs_native,
+    object_versions,
+    obs_dialect,
+    obs_operations,
+    part_checksums,
     presigned,
     reading,
-    versions,
+    unkept,
     writing,
 )
 from s3_table.case import Answer, Case, run_case
@@ -32,21 +40,25 @@ __all__ = ["CHAPTERS", "Answer", "Case", "Stage", "Target", "all_cases", "prepar
 # Chapter -> its cases.
 CHAPTERS: dict[str, list[Case]] = {
     "Buckets": buckets.CASES,
-    "Settings of buckets": bucket_settings.CASES,
+    "Settings of buckets": bucket_access.CASES + bucket_rules.CASES,
     "Writing": writing.CASES,
     "Reading": reading.CASES,
     "Copying": copying.CASES,
     "Deleting": deleting.CASES,
     "Lists": listing.CASES,
-    "Versions": versions.CASES,
+    "Versions": bucket_versions.CASES + object_versions.CASES,
     "Tags and ACLs of objects": object_settings.CASES,
-    "Multipart uploads": multipart.CASES,
+    "Multipart uploads": multipart_parts.CASES
+    + multipart_completion.CASES
+    + multipart_lists.CASES
+    + part_checksums.CASES,
     "Keys": hostile_keys.CASES,
-    "Signatures": authentication.CASES,
+    "Safeguards": unkept.CASES,
+    "Signatures": authentication.CASES + host_names.CASES,
     "Presigned URLs": presigned.CASES,
     "Chunked bodies": chunked_bodies.CASES,
     "Forms": forms.CASES,
-    "OBS": obs_native.CASES,
+    "OBS": obs_dialect.CASES + obs_operations.CASES,
 }
 
 

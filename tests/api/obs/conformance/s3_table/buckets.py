@@ -12,6 +12,11 @@ def _names(answer: Answer) -> list[str]:
     return [bucket["Name"] for bucket in answer["Buckets"]]
 
 
+def _two_buckets(stage: Stage) -> None:
+    own(stage)
+    stage.dev.create_bucket(Bucket=stage.bucket + "-two")
+
+
 def _create(stage: Stage, name: str) -> Answer:
     return stage.raw("PUT", f"/{name}")
 
@@ -21,10 +26,10 @@ def _exists(stage: Stage, name: str = "") -> int:
 
 
 _BAD_NAMES = {
-    "upper case": "Conf-Upper",
+    "upper case": "conf-Upper",
     "an underscore": "conf_under",
-    "two characters": "ab",
-    "64 characters": "c" * 64,
+    "two characters": "co",
+    "64 characters": f"conf{'c' * 60}",
     "an address": "192.168.5.4",
     "a dot beside a dot": "conf..dots",
     "a hyphen at the end": "conf-",
@@ -67,6 +72,36 @@ CASES = [
         "with the owner and the time of creation",
         lambda s: s.dev.list_buckets(),
         then=lambda s, a: (bool(a["Owner"]["ID"]) and all(b["CreationDate"] for b in a["Buckets"]), True),
+    ),
+    Case(
+        "ListBuckets",
+        "those that begin alike",
+        lambda s: s.dev.list_buckets(Prefix=s.bucket),
+        before=(own,),
+        then=lambda s, a: (_names(a), [s.bucket]),
+    ),
+    Case(
+        "ListBuckets",
+        "page by page",
+        lambda s: s.dev.list_buckets(MaxBuckets=1, Prefix=s.bucket),
+        before=(_two_buckets,),
+        then=lambda s, a: (
+            [
+                _names(a),
+                _names(s.dev.list_buckets(Prefix=s.bucket, ContinuationToken=a["ContinuationToken"])),
+            ],
+            [[s.bucket], [s.bucket + "-two"]],
+        ),
+    ),
+    Case(
+        "ListBuckets", "pages of nothing", lambda s: s.dev.list_buckets(MaxBuckets=0), 400, "InvalidArgument"
+    ),
+    Case(
+        "ListBuckets",
+        "a token that is none",
+        lambda s: s.dev.list_buckets(ContinuationToken="§"),
+        400,
+        "InvalidArgument",
     ),
     Case("ListBuckets", "anonymous", lambda s: s.nobody.list_buckets(), 403, "AccessDenied"),
     Case("ListBuckets", "another method", lambda s: s.raw("DELETE", "/"), 405, "MethodNotAllowed"),

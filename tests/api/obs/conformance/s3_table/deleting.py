@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from s3_table.case import Answer, Case
 from s3_table.stage import CONTENT, FOREIGN, MISSING, Stage, there
 
 __all__ = ["CASES"]
+
+_ETAG = f'"{hashlib.md5(b"x").hexdigest()}"'
 
 
 def three(stage: Stage) -> None:
@@ -88,6 +91,44 @@ CASES = [
         "AccessDenied",
         before=(there,),
         then=_stays,
+    ),
+    Case(
+        "DeleteObject",
+        "If-Match that holds",
+        lambda s: s.dev.delete_object(Key=s.there, IfMatch=s.notes["etag"]),
+        204,
+        before=(there,),
+        then=_gone,
+    ),
+    Case(
+        "DeleteObject",
+        "If-Match of another",
+        lambda s: s.dev.delete_object(Key=s.there, IfMatch='"0"'),
+        412,
+        "PreconditionFailed",
+        before=(there,),
+        then=_stays,
+    ),
+    Case(
+        "DeleteObject",
+        "a condition that only directory buckets know",
+        lambda s: s.dev.delete_object(Key=s.there, IfMatchSize=3),
+        501,
+        "NotImplemented",
+        before=(there,),
+        then=_stays,
+    ),
+    Case(
+        "DeleteObjects",
+        "each with its ETag",
+        lambda s: s.dev.delete_objects(
+            Delete={"Objects": [{"Key": s.k("a"), "ETag": _ETAG}, {"Key": s.k("b"), "ETag": '"0"'}]}
+        ),
+        before=(three,),
+        then=lambda s, a: (
+            (_left(s), [(entry["Key"], entry["Code"]) for entry in a.get("Errors", [])]),
+            (["b", "c"], [(s.k("b"), "PreconditionFailed")]),
+        ),
     ),
     Case(
         "DeleteObjects",

@@ -85,9 +85,9 @@ CASES = [
     Case(
         "PutObjectTagging",
         "other ones",
-        _set({"b": "2", "ü c": "<&>"}),
+        _set({"b": "2", "ü c": "a+b-c=d._:/@"}),
         before=(tagged,),
-        then=lambda s, a: (_tags(s), {"b": "2", "ü c": "<&>"}),
+        then=lambda s, a: (_tags(s), {"b": "2", "ü c": "a+b-c=d._:/@"}),
     ),
     Case(
         "PutObjectTagging",
@@ -141,6 +141,15 @@ CASES = [
         "PutObjectTagging",
         "a value of 257 characters",
         _set({"k": "v" * 257}),
+        400,
+        "InvalidTag",
+        before=(tagged,),
+        then=_unchanged,
+    ),
+    Case(
+        "PutObjectTagging",
+        "a character that tags do not have",
+        _set({"a": "<&>"}),
         400,
         "InvalidTag",
         before=(tagged,),

@@ -21,11 +21,22 @@ def _encode(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
+def _crc64nvme(data: bytes) -> bytes:
+    """Bit by bit, as its definition reads."""
+    value = 0xFFFFFFFFFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x9A6C9329AC4BC9B5 if value & 1 else 0)
+    return (value ^ 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
+
+
 DIGESTS = {
     "CRC32": _encode(zlib.crc32(DATA).to_bytes(4, "big")),
     "CRC32C": _encode(google_crc32c.value(DATA).to_bytes(4, "big")),
     "SHA1": _encode(hashlib.sha1(DATA).digest()),
     "SHA256": _encode(hashlib.sha256(DATA).digest()),
+    "CRC64NVME": _encode(_crc64nvme(DATA)),
 }
 
 
@@ -182,6 +193,14 @@ CASES = [
         "PutObject",
         "two checksums at once",
         _raw({"x-amz-checksum-crc32": DIGESTS["CRC32"], "x-amz-checksum-sha1": DIGESTS["SHA1"]}),
+        400,
+        "InvalidRequest",
+        then=_nothing,
+    ),
+    Case(
+        "PutObject",
+        "an algorithm that is unknown",
+        _raw({"x-amz-sdk-checksum-algorithm": "CRC7", "x-amz-checksum-crc7": "AA=="}),
         400,
         "InvalidRequest",
         then=_nothing,
