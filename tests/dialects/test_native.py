@@ -18,6 +18,7 @@ from trainshed.model.queue import Placement
 GOLDEN = Path(__file__).parent / "golden"
 CPU = Flavor("cpu.1", "cpu", 0, 1, 4096)
 ASCEND = Flavor("ascend.2", "ascend", 2, 0, 0)
+ASCEND_8 = Flavor("ascend.8", "ascend", 8, 0, 0)
 
 CASES: dict[str, tuple[dict[str, Any], Flavor, tuple[Placement, ...]]] = {
     "boot-one-node": (
@@ -40,6 +41,16 @@ CASES: dict[str, tuple[dict[str, Any], Flavor, tuple[Placement, ...]]] = {
         ASCEND,
         (Placement("a", (0, 1), 0, 0), Placement("b", (2, 3), 0, 0)),
     ),
+    "1x8": (
+        {"code": "obs://code/x/", "boot": "train.py", "flavor": "ascend.8"},
+        ASCEND_8,
+        (Placement("a", tuple(range(8)), 0, 0),),
+    ),
+    "2x8": (
+        {"code": "obs://code/x/", "boot": "train.py", "nodes": 2, "flavor": "ascend.8"},
+        ASCEND_8,
+        (Placement("a", tuple(range(8)), 0, 0), Placement("b", tuple(range(8)), 0, 0)),
+    ),
     "command": (
         {"command": "echo hello && sleep 1", "network": "open"},
         CPU,
@@ -61,7 +72,7 @@ def test_launch_plan(name: str) -> None:
         code_bucket=".code",
         code_prefix="abc/",
         environment=Environment("python", "3.11", (), "digest"),
-        rehearsal=flavor is ASCEND,
+        rehearsal=flavor is not CPU,
         platform_variables={"TRAINSHED_URL": "http://127.0.0.1:7480", "S3_ENDPOINT": "127.0.0.1:7481"},
         credential_names=("TRAINSHED_TOKEN", "ACCESS_KEY_ID"),
     )
