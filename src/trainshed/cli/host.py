@@ -43,6 +43,11 @@ def find_home(given: str | None) -> Path:
 @click.option("--host", metavar="ADDRESS", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=int, help="Port of the API and the console; 0 takes any free one [7480].")
 @click.option("--obs-port", type=int, help="Port of the object store; 0 takes any free one [7481].")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Keep objects at an S3 or OBS endpoint (s3://bucket/prefix), not in the home.",
+)
 @click.option("--tls", is_flag=True, help="Speak TLS, with a certificate from a CA of the platform's own.")
 @click.option("--detach", "-d", is_flag=True, help="Run in the background.")
 @click.option("--rehearse", metavar="KIND:COUNT", help="Declare pretend devices, such as ascend:8.")
@@ -54,6 +59,7 @@ def up(
     host: str | None,
     port: int | None,
     obs_port: int | None,
+    store: str | None,
     tls: bool,
     detach: bool,
     rehearse: str | None,
@@ -71,6 +77,7 @@ def up(
         "host": host,
         "port": port,
         "obs_port": obs_port,
+        "store_url": store,
         "tls": tls or None,
         "rehearse": rehearse,
         "allow_unsandboxed": allow_unsandboxed or None,

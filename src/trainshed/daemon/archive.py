@@ -29,6 +29,7 @@ SMALL_FILES = (
     "settings.toml",
     "master.key",
     "client.json",
+    "store.json",
     "tls/ca.pem",
     "tls/ca.key",
     "tls/server.pem",
@@ -37,7 +38,7 @@ SMALL_FILES = (
 _MANIFEST = "manifest.json"
 # The only names that a backup may hold: an archive is input, and may come from anywhere.
 _NAME = re.compile(
-    r"home\.json|settings\.toml|master\.key|client\.json|database\.sqlite|store/index\.sqlite"
+    r"home\.json|settings\.toml|master\.key|client\.json|store\.json|database\.sqlite|store/index\.sqlite"
     r"|tls/(ca|server)\.(pem|key)"
     r"|store/blobs/[0-9a-f]{2}/[0-9a-f]{4,64}"
 )

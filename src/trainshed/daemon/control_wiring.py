@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote
 
 from trainshed.control.context import Control
 from trainshed.db.engine import read
@@ -27,6 +26,7 @@ from trainshed.services.job_credentials import (
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, platform_variables
 from trainshed.services.platform import Platform
 from trainshed.services.ssh_keys import job_ssh_keys
+from trainshed.services.store_place import find_store
 from trainshed.services.upkeep import tidy_up
 
 __all__ = ["build_control"]
@@ -78,7 +78,7 @@ def _site(platform: Platform, workspace_id: str) -> dict[str, Any]:
     settings = platform.settings
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)
     site = Site(
-        store_url=f"file://{quote(str(platform.home.store.absolute()))}",
+        store_url=find_store(platform.home, settings),
         environments=str(platform.home.environments),
         ports=(PlatformPort(settings.port, host), PlatformPort(settings.obs_port, host)),
         doorbell=str(platform.home.doorbell),

@@ -56,6 +56,7 @@ def examine_host(home: Home, environment: Mapping[str, str]) -> list[Finding]:
         findings.append(Finding("bad", "home", fault.message, fault.hint))
     findings += _examine_sandbox(home, settings)
     findings.append(_examine_disk(home))
+    findings += _examine_store(home, settings)
     findings += _examine_ports(home, settings)
     if settings.serves_tls:
         findings.append(_examine_certificate(home, settings))
@@ -124,6 +125,33 @@ def _examine_disk(home: Home) -> Finding:
     if free < _LITTLE_DISK_GB:
         return Finding("warn", "disk", message, "Frameworks take 1 to 3 GB each: have 10 GB free.")
     return Finding("ok", "disk", message)
+
+
+def _examine_store(home: Home, settings: Settings) -> Iterator[Finding]:
+    from trainshed.services.store_place import external_address
+    from trainshed.store.external.address import Credentials, parse_place
+    from trainshed.store.external.examination import examine_endpoint
+
+    try:
+        address = external_address(home)
+        keys = None
+        if settings.store_access_key and settings.store_secret_key:
+            keys = Credentials(settings.store_access_key, settings.store_secret_key)
+        if settings.store_url:
+            address = parse_place(
+                settings.store_url,
+                endpoint=settings.store_endpoint,
+                region=settings.store_region,
+                keys=str(home.external_store),
+            )
+    except TrainshedError as fault:
+        yield Finding("bad", "store", fault.message, fault.hint)
+        return
+    if address is None:
+        return
+    for probe in examine_endpoint(address, keys):
+        level: Level = "ok" if probe.is_well else "bad" if probe.is_needed else "warn"
+        yield Finding(level, "store", probe.found, "" if probe.is_well else probe.fix)
 
 
 def _examine_ports(home: Home, settings: Settings) -> Iterator[Finding]:

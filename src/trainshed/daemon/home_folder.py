@@ -25,6 +25,7 @@ __all__ = [
     "find_holder",
     "load_settings",
     "make_home",
+    "platform_environment",
     "read_marker",
     "settings_environment",
     "write_atomically",
@@ -33,6 +34,8 @@ __all__ = [
 
 # Raised when an older platform could no longer read a home of this one (the database has its own migrations).
 HOME_FORMAT = 1
+# Keys of the external store: never in the variables of the platform's processes.
+_KEPT_IN_A_FILE = ("store_access_key", "store_secret_key")
 # What may lie in a home before its first start: written by people, by `trainshed login`, by a first try.
 _BEFORE_FIRST_START = {"settings.toml", "client.json", "ca.pem", "run", "logs"}
 
@@ -157,13 +160,22 @@ def load_settings(home: Home, environment: Mapping[str, str], given: Mapping[str
 def settings_environment(settings: Settings) -> dict[str, str]:
     """The settings as variables, so that every process of the platform sees the same ones.
 
-    Tables have no form there; they come from settings.toml in every process.
+    Tables have no form there; they come from settings.toml in every process. Keys of the external store come
+    from a file of the home.
     """
     return {
         ENVIRONMENT_PREFIX + field.name.upper(): str(value)
         for field in fields(settings)
-        if isinstance(value := getattr(settings, field.name), str | int | float)
+        if field.name not in _KEPT_IN_A_FILE
+        and isinstance(value := getattr(settings, field.name), str | int | float)
     }
+
+
+def platform_environment(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """The variables of the platform's processes: those given, with the settings, without the store's keys."""
+    hidden = {ENVIRONMENT_PREFIX + name.upper() for name in _KEPT_IN_A_FILE}
+    kept = {name: value for name, value in environment.items() if name not in hidden}
+    return kept | settings_environment(settings)
 
 
 @dataclass

@@ -21,8 +21,8 @@ from trainshed.daemon.home_folder import (
     find_holder,
     load_settings,
     make_home,
+    platform_environment,
     read_marker,
-    settings_environment,
     write_atomically,
     write_marker,
 )
@@ -61,6 +61,8 @@ class Prepared:
     obs_url: str
     # The link that signs the administrator in, once; empty when this was not the first start.
     login_link: str
+    # Where the objects lie, if not in the home.
+    store_place: str = ""
 
 
 def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]) -> Prepared:
@@ -85,6 +87,7 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
     try:
         write_marker(home)
         settings = prepare_tls(home, settings)
+        _prepare_store(home, settings)
         login_link = _prepare_state(home, settings)
     except BaseException:
         if home.marker.name not in before and not settings.database_url:
@@ -93,7 +96,37 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
             _remove_new(home, before)
         lock.release()
         raise
-    return Prepared(home, settings, lock, api_url(settings), obs_url(settings), login_link)
+    place = _store_place(home)
+    return Prepared(home, settings, lock, api_url(settings), obs_url(settings), login_link, place)
+
+
+def _store_place(home: Home) -> str:
+    from trainshed.services.store_place import external_address
+
+    address = external_address(home)
+    return f"{address.place} at {address.endpoint or address.region}" if address else ""
+
+
+def _prepare_store(home: Home, settings: Settings) -> None:
+    """Remember the external store, if there is one, and see that it can be used.
+
+    A first start needs it. Later ones do not wait for an endpoint that is away: it may come back.
+    """
+    from trainshed.services.store_place import external_address, find_store
+    from trainshed.store import open_store
+
+    is_first = external_address(home) is None
+    url = find_store(home, settings)
+    if external_address(home) is None:
+        return
+    store = open_store(url)
+    try:
+        store.buckets("")
+    except Unavailable as fault:
+        if is_first or fault.code != "store_unreachable":
+            raise
+    finally:
+        store.close()
 
 
 def _remove_new(home: Home, before: set[str]) -> None:
@@ -189,6 +222,8 @@ def render_banner(prepared: Prepared, *, detached: bool) -> str:
         f"  Object store   {prepared.obs_url}",
         f"  Home           {home}",
     ]
+    if prepared.store_place:
+        lines.append(f"  Objects        {prepared.store_place}")
     if authority := find_authority(prepared.home, prepared.settings):
         lines.append(f"  Trust          {authority} (the CA, for clients)")
     if prepared.settings.rehearse:
@@ -224,7 +259,7 @@ def replace_with_supervisor(prepared: Prepared) -> None:
     command = supervisor_command(prepared) + ["--banner-fd", str(read_end)]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(command[0], command, {**os.environ, **settings_environment(prepared.settings)})
+    os.execve(command[0], command, platform_environment(os.environ, prepared.settings))
 
 
 def start_detached(prepared: Prepared) -> int:
@@ -239,7 +274,7 @@ def start_detached(prepared: Prepared) -> int:
             pass_fds=[prepared.lock.descriptor],
             start_new_session=True,
             cwd="/",
-            env={**os.environ, **settings_environment(prepared.settings)},
+            env=platform_environment(os.environ, prepared.settings),
         )
     prepared.lock.release()
     deadline = time.monotonic() + _START_SECONDS

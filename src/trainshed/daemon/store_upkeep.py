@@ -1,4 +1,4 @@
-"""Care for the embedded store: what its process does now and then, and what an operator asks for."""
+"""Care for the object store: what its process does now and then, and what an operator asks for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable
 
 from trainshed.daemon.home_folder import load_settings
-from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.model.errors import NotAllowed, NotFound, TrainshedError
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
 from trainshed.services.platform import Platform, open_platform
+from trainshed.services.store_place import external_address
 from trainshed.store.embedded.check import CheckReport
 from trainshed.store.embedded.store import EmbeddedStore
+from trainshed.store.external.store import ExternalStore
 from trainshed.store.object_store import ObjectStore, Usage
 
 __all__ = [
@@ -38,7 +40,7 @@ def tidy_store(store: ObjectStore) -> None:
         expired = store.expire_objects()
         if expired:
             _log.info("Lifecycle rules removed %s objects.", expired)
-        if isinstance(store, EmbeddedStore):
+        if isinstance(store, EmbeddedStore | ExternalStore):
             store.collect_garbage()
     except TrainshedError as error:
         _log.warning("The store could not be tidied up: %s", error)
@@ -70,8 +72,16 @@ def check_home(
 ) -> CheckReport:
     """Read all objects of a home again, whether the platform runs or not.
 
-    `on_progress` is told the objects and bytes read so far, and the bytes of all objects.
+    `on_progress` is told the objects and bytes read so far, and the bytes of all objects. An external store looks
+    after its bytes itself: there is nothing here to compare them with.
     """
+    address = external_address(home)
+    if address is not None:
+        raise NotAllowed(
+            f"The objects of this platform lie at {address.place}, which looks after their bytes itself.",
+            hint="`trainshed doctor` checks the endpoint.",
+            code="external_store",
+        )
     store = _open(home)
     try:
         total = store.total_usage().bytes
@@ -87,11 +97,13 @@ def check_home(
 
 def collect_home(home: Home) -> tuple[int, int]:
     """Remove what lifecycle rules say is over and what nothing needs: objects, and files of dead processes."""
-    store = _open(home)
+    address = external_address(home)
+    store = _open(home) if address is None else ExternalStore(address)
     try:
         expired = store.expire_objects()
         removed = store.collect_garbage()
-        store.recount()
+        if isinstance(store, EmbeddedStore):
+            store.recount()
         return expired, removed
     finally:
         store.close()

@@ -125,6 +125,11 @@ class Home:
         return self.path / "store"
 
     @property
+    def external_store(self) -> Path:
+        """Which external object store this home uses, with its keys; absent where the store is embedded."""
+        return self.path / "store.json"
+
+    @property
     def jobs(self) -> Path:
         """Run folders."""
         return self.path / "jobs"

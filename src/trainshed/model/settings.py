@@ -40,6 +40,16 @@ class Settings:
     database_url: str = _setting(
         "", "Database to use instead of the embedded one: postgresql://user@host/name."
     )
+    store_url: str = _setting(
+        "", "External object store to use instead of the embedded one: s3://bucket/prefix."
+    )
+    store_endpoint: str = _setting(
+        "",
+        "URL of the external store's endpoint, if it is not Amazon's: https://host or https://{bucket}.host.",
+    )
+    store_region: str = _setting("us-east-1", "Region of the external store.")
+    store_access_key: str = _setting("", "Access key of the external store.")
+    store_secret_key: str = _setting("", "Secret key of the external store.")
     rehearse: str = _setting("", "Pretend devices for a rehearsal, such as ascend:8.")
     open_network: bool = _setting(True, "Whether jobs may ask for the host's network (network: open).")
     allow_unsandboxed: bool = _setting(False, "Run jobs without a sandbox where bubblewrap is missing.")

@@ -32,6 +32,7 @@ from trainshed.runner.launcher_logs import LauncherLogs
 from trainshed.runner.leftovers import upload_leftovers
 from trainshed.runner.live_export import LiveExport
 from trainshed.runner.log_archive import LogArchive, archive_prefix
+from trainshed.runner.log_shipping import LogShipping
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
@@ -42,11 +43,14 @@ from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
+from trainshed.store.outage import Patience
 from trainshed.store.tenancy import require_own_bucket
 
 __all__ = ["NodeRun"]
 
 _TICK = 0.2
+# How long a job waits for an external store that is away.
+_PATIENCE = 30 * 60.0
 _METRICS_EVERY = 1.0
 _SYSTEM_EVERY = 5.0
 _TAIL_BYTES = 64 << 10
@@ -68,10 +72,18 @@ class NodeRun:
         self._secrets = read_secrets(folder)
         self._log = PlatformLog(folder.platform_log)
         self._reporter = Reporter(folder, self._launch, self._site.doorbell)
-        self._store = open_store(self._site.store_url)
+        self._store = open_store(
+            self._site.store_url, Patience(_PATIENCE, self._is_stop_asked, self._log.say)
+        )
         prefix = archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index)
         self._archive = LogArchive(
             self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values())
+        )
+        self._shipping = LogShipping(
+            self._archive,
+            lambda: log_streams(self._launch, self._folder),
+            self._note,
+            is_far=self._site.store_url.startswith("s3:"),
         )
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
@@ -88,7 +100,9 @@ class NodeRun:
         except _StopAsked:
             ending = self._asked_to_stop() or self._stopped()
         except TrainshedError as fault:
-            ending = ending_of(fault)
+            # Whoever waits for a store that is away gives up when the job is stopped.
+            given_up = self._asked_to_stop() if fault.code == "store_unreachable" else None
+            ending = given_up or ending_of(fault)
         except OSError as fault:
             ending = ending_of_os(fault)
         except Exception as fault:
@@ -240,7 +254,7 @@ class NodeRun:
                 if now >= next_metrics:
                     tail.read()
                     launcher_logs.read()
-                    self._ship_logs()
+                    self._shipping.ship()
                     next_metrics = now + _METRICS_EVERY
                 if now >= next_system:
                     self._sample(sandbox, sampler)
@@ -310,6 +324,7 @@ class NodeRun:
             if self._folders is not None:
                 self._folders.close()
             self._log.say(farewell(ending))
+            self._shipping.finish()
             fault = upload_logs(self._launch, self._archive, self._folder, self._note)
             if fault is not None:
                 left_behind.append(f"logs: {fault}")
@@ -379,16 +394,11 @@ class NodeRun:
             self._check_stop()
             self._gang.wait(_TICK)
 
+    def _is_stop_asked(self) -> bool:
+        return self._terminated or self._folder.stop.exists()
+
     def _on_sigterm(self, *_: object) -> None:
         self._terminated = True
-
-    def _ship_logs(self) -> None:
-        try:
-            for stream, spool in log_streams(self._launch, self._folder).items():
-                self._archive.ship(stream, spool)
-        except TrainshedError as fault:
-            # The spool keeps everything; the next tick or the end tries again.
-            self._note(f"a piece of the log could not be archived yet: {fault}\n")
 
     def _sample(self, sandbox: Sandbox, sampler: SystemSampler) -> None:
         sample = sampler.sample(time.time(), usage=sandbox.usage())

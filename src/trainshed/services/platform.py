@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from sqlalchemy import Engine
 
@@ -14,6 +13,7 @@ from trainshed.db.migrations import upgrade
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
 from trainshed.runner.reporter import ring_doorbell
+from trainshed.services.store_place import find_store
 from trainshed.store import open_store
 from trainshed.store.object_store import ObjectStore
 
@@ -45,4 +45,4 @@ def open_platform(home: Home, settings: Settings) -> Platform:
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = open_engine(settings.database_url or home.database_url)
     upgrade(engine)
-    return Platform(home, settings, engine, open_store(f"file://{quote(str(home.store.absolute()))}"))
+    return Platform(home, settings, engine, open_store(find_store(home, settings)))

@@ -10,14 +10,16 @@ from trainshed.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from trainshed.store.object_store import ObjectStore
+    from trainshed.store.outage import Patience
 
 __all__ = ["open_store"]
 
 
-def open_store(url: str) -> ObjectStore:
+def open_store(url: str, patience: Patience | None = None) -> ObjectStore:
     """Open the object store at a URL: `file:///folder` is the embedded store in that folder.
 
     `s3://bucket/prefix?endpoint=...&region=...&keys=...` is an external one; `keys` names the file with its keys.
+    With `patience`, what is asked of an external store that is away waits for it.
     """
     parts = urlsplit(url)
     path = unquote(parts.path)
@@ -28,7 +30,7 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme == "s3":
         from trainshed.store.external.store import open_external_store
 
-        return open_external_store(url)
+        return open_external_store(url, patience)
     raise InvalidInput(
         f"'{url[:120]}' is not the URL of an object store.",
         hint="Write it as file:///absolute/folder or s3://bucket/prefix.",

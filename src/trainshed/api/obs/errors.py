@@ -76,6 +76,7 @@ _OURS = {
     "no_such_key": "NoSuchKey",
     "no_such_upload": "NoSuchUpload",
     "no_such_version": "NoSuchVersion",
+    "not_implemented": "NotImplemented",
     "bucket_exists": "BucketAlreadyOwnedByYou",
     "bucket_name_taken": "BucketAlreadyExists",
     "bucket_not_empty": "BucketNotEmpty",

@@ -19,6 +19,7 @@ from trainshed.store.external.upkeep import UpkeepOperations
 from trainshed.store.external.upload import ObjectUpload, PartsWriter
 from trainshed.store.external.wire import Refused
 from trainshed.store.object_store import FOLDER_TYPE, Condition, MultipartUpload, ObjectInfo
+from trainshed.store.outage import Patience
 from trainshed.store.rules import checked_metadata, pieces_of
 
 __all__ = ["ExternalStore", "open_external_store"]
@@ -27,13 +28,20 @@ _CHUNK = 1 << 20
 _TRIES = 5
 
 
-def open_external_store(url: str) -> ExternalStore:
+def open_external_store(url: str, patience: Patience | None = None) -> ExternalStore:
     """Open the store at a URL such as `Address.url` gives."""
-    return ExternalStore(parse_address(url))
+    store = ExternalStore(parse_address(url))
+    if patience is not None:
+        store.wait_with(patience)
+    return store
 
 
 class ExternalStore(UpkeepOperations):
     """Buckets and objects in one bucket of an S3 or OBS endpoint, safe for many machines at once."""
+
+    def wait_with(self, patience: Patience) -> None:
+        """From now on, wait so long for an endpoint that cannot be reached."""
+        self._wire.patience = patience
 
     # --- writing ---
 

@@ -1,7 +1,7 @@
 """Signed requests to the endpoint: AWS Signature Version 4 over connections that are kept open.
 
 Every request here may be repeated without harm, and is: after short waits when the endpoint cannot be reached
-or says that it is overloaded. Whoever must wait longer (the runner, at the end of a job) does it himself.
+or says that it is overloaded, and after longer ones for those who have the patience.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from xml.etree import ElementTree
 
 from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable
 from trainshed.store.external.address import Address, Credentials, read_credentials
+from trainshed.store.outage import Patience
 
 __all__ = ["Answer", "Body", "Refused", "Wire", "parse_xml"]
 
 _TIMEOUT = 60.0
 _WAITS = (0.1, 0.4, 1.0, 2.0)
+# Between tries of those who have the patience.
+_LONG_WAIT = 5.0
 _BUSY = (429, 500, 502, 503, 504)
 _IDLE = 64
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
@@ -109,6 +112,7 @@ class Wire:
 
     def __init__(self, address: Address, credentials: Credentials | None = None) -> None:
         self.address = address
+        self.patience = Patience()
         self._credentials = credentials
         base = urlsplit(address.base)
         self._is_secure = base.scheme == "https"
@@ -173,24 +177,27 @@ class Wire:
             f"{quote(key, safe='-_.~')}={quote(value, safe='-_.~')}"
             for key, value in sorted((query or {}).items())
         )
-        was_repeated = False
-        for wait in (*_WAITS, None):
+        waits, since, was_repeated = iter(_WAITS), time.monotonic(), False
+        while True:
             try:
                 answer = self._exchange(method, path, line, headers or {}, body)
             except (OSError, http.client.HTTPException) as error:
-                if isinstance(error, ssl.SSLCertVerificationError) or wait is None:
-                    raise self._unreachable(error) from error
+                fault = self._unreachable(error)
+                if isinstance(error, ssl.SSLCertVerificationError):
+                    raise fault from error
             else:
                 if answer.status < 300:
                     return answer
                 refused = self._read_error(answer, method, was_repeated)
-                if refused.status not in _BUSY or refused.status == 501:
+                if refused.status not in _BUSY:
                     raise self._explained(refused) or refused
-                if wait is None:
-                    raise self._busy(refused)
+                fault = self._busy(refused)
             was_repeated = True
-            time.sleep(wait * random.uniform(0.7, 1.3))
-        raise AssertionError("the last try returns or raises")
+            wait = next(waits, None)
+            if wait is not None:
+                time.sleep(wait * random.uniform(0.7, 1.3))
+            elif not self.patience.wait(since, _LONG_WAIT * random.uniform(0.7, 1.3), fault.message):
+                raise fault
 
     def _exchange(
         self,
