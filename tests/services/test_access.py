@@ -25,6 +25,7 @@ OTHERS = {
     "job.read": "vdm",
     "job.submit": "dm",
     "job.stop": "m",
+    "job.enter": "m",
     "job.delete": "m",
     "job.rerun": "dm",
     "host_folder.use": "dm",
@@ -47,6 +48,7 @@ OTHERS = {
 # ... and to a thing of its own.
 OWN = OTHERS | {
     "job.stop": "dm",
+    "job.enter": "dm",
     "job.delete": "dm",
     "token.manage": "vdm",
     "key.manage": "vdm",

@@ -17,6 +17,8 @@ from trainshed.client.results import (
     Member,
     NewToken,
     NodeOffer,
+    SshAccess,
+    SshKey,
     Token,
     User,
     Workspace,
@@ -77,6 +79,24 @@ class Directory:
         """The caller's access keys, without their secret half."""
         answer = self._transport.get("/api/v1/access-keys")
         return [read_result(AccessKey, item) for item in answer["access_keys"]]
+
+    def ssh_keys(self) -> list[SshKey]:
+        """Your public keys for ssh."""
+        return [read_result(SshKey, item) for item in self._transport.get("/api/v1/ssh-keys")["ssh_keys"]]
+
+    def add_ssh_key(self, key: str, name: str = "") -> SshKey:
+        """Register a public key: it opens the jobs that you start from now on."""
+        return read_result(SshKey, self._transport.call("POST", "/api/v1/ssh-keys", {"key": key, "name": name}))
+
+    def remove_ssh_key(self, key: str) -> None:
+        """Remove a key, by its fingerprint or its name."""
+        self._transport.call("DELETE", f"/api/v1/ssh-keys/{quote(key, safe='')}")
+
+    def ssh_access(self, job: str, node: int = 0, public_key: str = "") -> SshAccess:
+        """What an ssh client needs to enter a node of a job; with a certificate for the public key, if given."""
+        body = {"node": node, "public_key": public_key}
+        path = f"/api/v1/jobs/{quote(job, safe='')}/ssh"
+        return read_result(SshAccess, self._transport.call("POST", path, body))
 
     def create_access_key(self, name: str) -> KeyPair:
         """Create an access key; this answer is the only place where its secret half is shown."""

@@ -28,6 +28,8 @@ __all__ = [
     "MetricSeries",
     "NewToken",
     "NodeOffer",
+    "SshAccess",
+    "SshKey",
     "Token",
     "User",
     "Workspace",
@@ -248,6 +250,29 @@ class AccessKey:
     access_key: str
     name: str
     created_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class SshKey:
+    """A public key that opens your jobs."""
+
+    fingerprint: str
+    name: str
+    key: str
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class SshAccess:
+    """What an ssh client needs to enter a node of a job."""
+
+    job_id: str
+    job_name: str
+    node: int
+    nodes: int
+    user: str
+    host_key: str
+    certificate: str = ""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ def main() -> int:
         process.settings.port,
         process.say_ready,
         stop_seconds=1,
+        # ssh into jobs comes through one.
+        websockets=True,
         tls=watch_certificate(process.home, process.settings),
     )
     return 0

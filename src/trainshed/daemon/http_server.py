@@ -26,12 +26,13 @@ def serve(
     *,
     stop_seconds: int = 5,
     tls: CertificateWatch | None = None,
+    websockets: bool = False,
 ) -> None:
     """Serve the application until SIGTERM or SIGINT. Requests under way have `stop_seconds` to end.
 
     With TLS it also ends when its certificate was renewed: the supervisor starts it again with the new one.
     """
-    asyncio.run(_serve(app, host, port, on_ready, stop_seconds, tls))
+    asyncio.run(_serve(app, host, port, on_ready, stop_seconds, tls, websockets))
 
 
 async def _serve(
@@ -41,6 +42,7 @@ async def _serve(
     on_ready: Callable[[], None],
     stop_seconds: int,
     tls: CertificateWatch | None,
+    websockets: bool,
 ) -> None:
     from granian.constants import HTTPModes, Interfaces, SSLProtocols
     from granian.server.embed import Server
@@ -50,7 +52,7 @@ async def _serve(
         address=host,
         port=port,
         interface=Interfaces.ASGI,
-        websockets=False,
+        websockets=websockets,
         log_enabled=False,
         log_access=False,
         backlog=1024,

@@ -218,6 +218,17 @@ access_keys = Table(
     Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), index=True),
 )
 
+ssh_keys = Table(
+    "ssh_keys",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("fingerprint", String(64), nullable=False, unique=True),
+    Column("name", String(64), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
 sessions = Table(
     "sessions",
     metadata,

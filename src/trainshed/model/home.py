@@ -73,6 +73,16 @@ class RunFolder:
         return self.path / "system.jsonl"
 
     @property
+    def ssh_gate(self) -> Path:
+        """The socket through which the platform reaches the node's ssh server."""
+        return self.path / "ssh.sock"
+
+    @property
+    def ssh_off(self) -> Path:
+        """Why the node does not answer ssh, where its plan wanted that."""
+        return self.path / "ssh.off"
+
+    @property
     def runner_log(self) -> Path:
         """The runner's own diagnostics, for administrators."""
         return self.path / "runner.log"

@@ -38,7 +38,7 @@ from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
 from trainshed.runner.site import read_secrets, read_site
-from trainshed.runner.ssh import plan_door
+from trainshed.runner.ssh import Gate, plan_door
 from trainshed.runner.staging import StagedFolders, give_to, stage
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.runner.work_folders import WorkFolders
@@ -153,6 +153,7 @@ class NodeRun:
         if self._site.uid is not None:
             broker.give_to(self._site.uid)
         door = plan_door(self._launch, self._folder)
+        gate: Gate | None = None
         sandbox = Sandbox(
             dataclasses.replace(
                 spec,
@@ -168,7 +169,9 @@ class NodeRun:
         if sandbox.kind == "none":
             self._log.say("WARNING: this job runs without a sandbox")
         if self._launch.ssh_port and (door.reason or sandbox.kind == "none"):
-            self._log.say(f"ssh is off: {door.reason or 'it is only served inside a sandbox'}")
+            reason = door.reason or "it is only served inside a sandbox"
+            self._log.say(f"ssh is off: {reason}")
+            self._folder.ssh_off.write_text(reason)
         # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
         pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
         trust = trust_variables(self._site, is_walled=sandbox.kind != "none")
@@ -197,8 +200,12 @@ class NodeRun:
             sandbox.start(processes, door.services(processes) if sandbox.kind != "none" else ())
             # Only now: threads must not be there when the job is started.
             broker.start(sandbox.bindings)
+            if door.port and sandbox.kind != "none":
+                gate = Gate.open(self._folder.ssh_gate, sandbox.init_pid, door.address, door.port)
             return self._watch(sandbox, tail, LauncherLogs(self._work, self._folder))
         finally:
+            if gate is not None:
+                gate.close()
             sandbox.close()
             door.forget()
             broker.close()

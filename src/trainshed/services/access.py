@@ -39,6 +39,7 @@ ACTIONS: dict[str, Rule] = {
     "job.read": Rule("viewer", "jobs:read"),
     "job.submit": Rule("developer", "jobs:write"),
     "job.stop": Rule("manager", "jobs:write", own="developer"),
+    "job.enter": Rule("manager", "jobs:write", own="developer"),
     "job.delete": Rule("manager", "jobs:write", own="developer"),
     "job.rerun": Rule("developer", "jobs:write"),
     "host_folder.use": Rule("developer", "jobs:write"),

@@ -19,6 +19,7 @@ from trainshed.api.native import (
     jobs,
     logs,
     metrics,
+    ssh,
     tokens,
     users,
     workspaces,
@@ -76,12 +77,14 @@ def _create_api(platform: Platform) -> FastAPI:
     app.state.platform = platform
     app.state.statistics = RequestStatistics()
     app.state.threads = StreamThreads()
+    app.state.tunnels = set()
     app.state.board = PulseBoard(lambda job_ids: read_pulses(platform, job_ids))
     install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(tokens.open_router, prefix=PREFIX)
+    app.include_router(ssh.tunnel_router, prefix=PREFIX)
     private = APIRouter(prefix=PREFIX, dependencies=[Depends(current_caller)])
-    for module in (jobs, logs, files, metrics, code, catalog, credentials, tokens, users, workspaces):
+    for module in (jobs, logs, files, metrics, code, catalog, credentials, ssh, tokens, users, workspaces):
         private.include_router(module.router)
 
     @private.get("/openapi.json", summary="This document", tags=["health"])

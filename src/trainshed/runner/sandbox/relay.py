@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 
+from trainshed.runner.sandbox import namespace
 from trainshed.runner.sandbox.spec import Forward
 
 __all__ = ["Relay"]
@@ -44,7 +45,11 @@ class Relay:
     writer and memory stays bounded.
     """
 
-    def __init__(self, listeners: list[socket.socket], forwards: tuple[Forward, ...]) -> None:
+    def __init__(
+        self, listeners: list[socket.socket], forwards: tuple[Forward, ...], network: int = -1
+    ) -> None:
+        # With `network`, a descriptor, the targets are looked for in there.
+        self._network = network
         self._selector = selectors.DefaultSelector()
         self._links: set[_Link] = set()
         self._listeners = dict(zip(listeners, forwards, strict=True))
@@ -64,6 +69,8 @@ class Relay:
 
     def _run(self) -> None:
         try:
+            if self._network >= 0:
+                namespace.join_network(self._network)
             while True:
                 for key, events in self._selector.select():
                     if key.fileobj == self._bell:
@@ -96,7 +103,8 @@ class Relay:
             outside = socket.socket(family, socket.SOCK_STREAM)
             for side in (inside, outside):
                 side.setblocking(False)
-                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if side.family != socket.AF_UNIX:
+                    side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             outside.connect_ex((forward.host, forward.to_port))
         except OSError:
             inside.close()

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from trainshed.runner.ssh.door import SshDoor, plan_door
+from trainshed.runner.ssh.gate import Gate
 
-__all__ = ["SshDoor", "plan_door"]
+__all__ = ["Gate", "SshDoor", "plan_door"]

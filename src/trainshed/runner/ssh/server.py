@@ -46,15 +46,17 @@ class Host:
         self.connections = 0
         self.has_changed = asyncio.Event()
 
-    def is_authorized(self, key: SSHKey) -> bool:
-        """Whether a key is the job's own, one of its owner's, or one that the job itself has added."""
-        wanted = key.export_public_key().split()[:2]
+    def is_authorized(self, key: SSHKey, *, as_authority: bool = False) -> bool:
+        """Whether a key is the job's own, one of its owner's, or one that the job itself has added. An authority
+        is one whose certificates are as good."""
+        wanted = [b"cert-authority"] if as_authority else []
+        wanted += key.export_public_key().split()[:2]
         for path in (self.keys / "authorized_keys", Path(self.home) / ".ssh" / "authorized_keys"):
             try:
                 lines = path.read_bytes().splitlines()
             except OSError:
                 continue
-            if any(line.split()[:2] == wanted for line in lines):
+            if any(line.split()[: len(wanted)] == wanted for line in lines):
                 return True
         return False
 
@@ -87,6 +89,9 @@ def make_server(host: Host) -> type:
 
         def validate_public_key(self, username: str, key: SSHKey) -> bool:
             return host.is_authorized(key)
+
+        def validate_ca_key(self, username: str, key: SSHKey) -> bool:
+            return host.is_authorized(key, as_authority=True)
 
         def password_auth_supported(self) -> bool:
             return PASSWORD in host.variables

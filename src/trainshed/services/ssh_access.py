@@ -1,0 +1,119 @@
+"""Entering a running job: who may, through which socket, and why not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainshed.db import jobs as db
+from trainshed.db.engine import read
+from trainshed.db.jobs import JobRow
+from trainshed.model.errors import Conflict, NotFound, Unavailable
+from trainshed.model.launch_plan import NodeLaunch, from_json
+from trainshed.model.phase import Phase
+from trainshed.model.ssh import parse_public_key
+from trainshed.services.access import require
+from trainshed.services.identity import Caller
+from trainshed.services.platform import Platform
+from trainshed.services.ssh_keys import certify, host_key_of
+
+__all__ = ["SshAccess", "SshGate", "find_gate", "grant_access"]
+
+
+@dataclass(frozen=True)
+class SshAccess:
+    """What an ssh client needs to enter a node of a job."""
+
+    job_id: str
+    job_name: str
+    node: int
+    nodes: int
+    user: str
+    # The key by which the node proves that it is the job's.
+    host_key: str
+    # A certificate for the caller's public key, good for a few minutes; empty when none was given.
+    certificate: str = ""
+
+
+@dataclass(frozen=True)
+class SshGate:
+    """Where a node of a running job answers ssh."""
+
+    job: JobRow
+    socket: Path
+    launch: NodeLaunch
+
+
+def grant_access(
+    platform: Platform, caller: Caller, ref: str, node: int = 0, public_key: str = ""
+) -> SshAccess:
+    """Let the caller enter a node of a job. With a public key, the answer holds a certificate for it."""
+    gate = find_gate(platform, caller, ref, node)
+    certificate = ""
+    if public_key:
+        key, _ = parse_public_key(public_key)
+        certificate = certify(platform, gate.job.id, gate.launch.user, key, caller.user_name)
+    return SshAccess(
+        job_id=gate.job.id,
+        job_name=gate.job.name,
+        node=node,
+        nodes=gate.launch.node_count,
+        user=gate.launch.user,
+        host_key=host_key_of(platform, gate.job.id),
+        certificate=certificate,
+    )
+
+
+def find_gate(platform: Platform, caller: Caller, ref: str, node: int = 0) -> SshGate:
+    """The socket that leads to a node's ssh server, for who may stop the job: a shell is no less."""
+    require(caller, "job.read")
+    with read(platform.engine) as connection:
+        job = db.find_job(connection, caller.workspace_id, ref)
+    require(caller, "job.enter", job)
+    if job.phase.is_terminal:
+        raise Conflict(
+            f"'{job.name}' has ended ({job.phase}): ssh reaches running jobs only.",
+            hint=f"Its log and files are kept: `trainshed logs {job.name}`, `trainshed files {job.name}`.",
+            code="job_ended",
+        )
+    if job.phase is not Phase.RUNNING:
+        raise Conflict(
+            f"'{job.name}' does not run yet: it is {job.phase}.",
+            hint=f"`trainshed explain {job.name}` says what it waits for.",
+            code="job_not_running",
+        )
+    if not 0 <= node < job.nodes:
+        raise NotFound(
+            f"'{job.name}' has no node {node}.",
+            hint=f"Its nodes are 0 to {job.nodes - 1}.",
+            code="no_such_node",
+        )
+    folder = platform.home.run_folder(job.id, job.attempt, node)
+    try:
+        launch = from_json(NodeLaunch, json.loads(folder.launch.read_text("utf-8")))
+    except (OSError, ValueError):
+        raise _not_ready(job, node) from None
+    if not launch.ssh_port:
+        raise Conflict(
+            f"'{job.name}' does not answer ssh.",
+            hint="Submit it with `ssh: true` (`--set ssh=true`); jobs of several nodes always answer.",
+            code="ssh_off",
+        )
+    if folder.ssh_off.exists():
+        raise Conflict(
+            f"'{job.name}' does not answer ssh: {folder.ssh_off.read_text('utf-8')}.",
+            hint="`trainshed doctor` on the platform's machine says what is missing.",
+            code="ssh_off",
+        )
+    if not folder.ssh_gate.exists():
+        raise _not_ready(job, node)
+    return SshGate(job, folder.ssh_gate, launch)
+
+
+def _not_ready(job: JobRow, node: int) -> Unavailable:
+    return Unavailable(
+        f"Node {node} of '{job.name}' is not ready for ssh yet ({job.detail or job.phase}).",
+        hint="Try again in a moment: it answers once its processes have started.",
+        code="ssh_not_ready",
+    )
