@@ -39,7 +39,7 @@ from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
 from trainshed.runner.site import read_secrets, read_site
 from trainshed.runner.ssh import Gate, plan_door
-from trainshed.runner.staging import StagedFolders, give_to, stage
+from trainshed.runner.staging import StagedFolders, give_to, stage, watch_copies
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
@@ -162,7 +162,7 @@ class NodeRun:
                 shared_network=self._gang.network if self._gang is not None else -1,
             )
         )
-        sandbox.prepare()
+        sandbox.prepare(watch_copies(self._log.say, self._check_stop))
         if self._gang is not None and sandbox.kind != "none" and self._launch.network != "open":
             self._gang.require_network()
         self._reporter.describe(sandbox.kind, sandbox.limits_in_force)

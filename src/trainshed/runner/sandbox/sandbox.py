@@ -30,6 +30,7 @@ from trainshed.runner.sandbox.spec import (
     Usage,
 )
 from trainshed.runner.sandbox.stage import Binding, Stage, owner_of
+from trainshed.runner.sandbox.tree_copy import CopyWatch
 
 __all__ = ["Event", "Sandbox"]
 
@@ -72,9 +73,10 @@ class Sandbox:
 
     # -- before the job
 
-    def prepare(self) -> None:
+    def prepare(self, on_copy: CopyWatch = lambda state: None) -> None:
         """Make the mounts that the job will see. Raises HostUnfit where no sandbox is possible, unless the
-        spec allows to go without; a mount that fails is an error in any case."""
+        spec allows to go without; a mount that fails is an error in any case. `on_copy` hears of a tree that must
+        be copied, and may end that by raising."""
         try:
             self._program = bubblewrap.find_bubblewrap()
             namespace.enter_private_namespace()
@@ -90,7 +92,7 @@ class Sandbox:
         else:
             program = bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()
             files = bubblewrap.render_identity_files(self.spec)
-            stage = Stage(self.spec)
+            stage = Stage(self.spec, on_copy)
             stage.build(
                 program, bubblewrap.list_etc(self.spec), files, bubblewrap.list_platform_mounts(self.spec)
             )

@@ -19,6 +19,7 @@ from trainshed.model.errors import HostUnfit, InvalidInput
 from trainshed.model.launch_plan import GeneratedFile
 from trainshed.runner.sandbox import namespace
 from trainshed.runner.sandbox.spec import Mount, OverlayMount, SandboxSpec
+from trainshed.runner.sandbox.tree_copy import CopyWatch, copy_tree
 
 __all__ = ["Binding", "Stage"]
 
@@ -43,7 +44,8 @@ class Binding:
 class Stage:
     """Gathers what a spec names; `bindings` is what bubblewrap then binds, outermost first."""
 
-    def __init__(self, spec: SandboxSpec) -> None:
+    def __init__(self, spec: SandboxSpec, watch: CopyWatch = lambda state: None) -> None:
+        self._watch = watch
         self.spec = spec
         self.bindings: list[Binding] = []
         self.copied: list[str] = []
@@ -177,7 +179,7 @@ class Stage:
                 namespace.mount_overlay(lower_path, upper_path, work_path, leaf)
             except OSError:
                 # No overlay here (kernel or file system): a copy gives the job the same view.
-                copy_tree(Path(f"/proc/self/fd/{lower}"), Path(upper_path))
+                copy_tree(lower, upper, item.target, self._watch)
                 if self._owner:
                     give_tree(upper, *self._owner)
                 namespace.bind(upper, leaf)
@@ -396,10 +398,3 @@ def give_tree(descriptor: int, uid: int, gid: int) -> None:
                     os.chown(name, uid, gid, dir_fd=here, follow_symlinks=False)
     finally:
         os.close(folder)
-
-
-def copy_tree(source: Path, target: Path) -> None:
-    """Copy a tree's content, links as links."""
-    import shutil  # rarely needed, and not cheap to load
-
-    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
