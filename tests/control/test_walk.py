@@ -122,7 +122,7 @@ def test_a_waiting_job_is_stopped_and_says_why_it_waits(station: Any) -> None:
     waiting = station.submit("print('never')")
     station.until(lambda: station.job(waiting).phase is Phase.PENDING)
     with read(station.platform.engine) as connection:
-        queue = load_queue(connection)
+        queue = load_queue(connection, 0.0)
     (wait,) = plan_queue(queue.waiting, queue.held, queue.nodes, station.platform.clock()).waits
     assert wait.job_id == waiting and "free now" in wait.reason and "In use by" in wait.hint
     station.ask_stop(waiting)

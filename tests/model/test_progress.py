@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.phase import TRANSITIONS, Detail, Phase
-from trainshed.model.progress import FREE_STARTS, AttemptFacts, NodeFacts, decide_step
+from trainshed.model.progress import FREE_STARTS, AttemptFacts, NodeFacts, decide_step, restart_delay
 
 JOB = AttemptFacts(Phase.RUNNING, 1, 0, 0, False)
 COMPLETED = Ending("completed")
@@ -140,3 +140,12 @@ def test_a_job_hangs_when_all_its_nodes_are_silent() -> None:
     assert decide_step(JOB, [quiet, quiet]).kind == "hang"
     assert decide_step(JOB, [quiet, NodeFacts("ended", report(Ending("completed")))]).kind == "hang"
     assert decide_step(replace(JOB, stop_requested=True), [quiet]).kind == "cancel"
+
+
+def test_a_job_that_keeps_failing_rests_longer_each_time() -> None:
+    delays = [restart_delay(attempt) for attempt in range(1, 12)]
+    assert delays[:4] == [0.0, 10.0, 20.0, 40.0] and delays[-1] == max(delays) == 600.0
+    job = replace(JOB, restarts=9, attempt=3)
+    step = decide_step(job, [ended(LOST)])
+    assert (step.kind, step.delay) == ("restart", 20.0)
+    assert decide_step(replace(job, attempt=1), [ended(LOST)]).delay == 0.0

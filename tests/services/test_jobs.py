@@ -14,6 +14,7 @@ from sqlalchemy import text
 from trainshed.db.attempts import AttemptRow, insert_attempt
 from trainshed.db.engine import begin, read
 from trainshed.db.events import add_event
+from trainshed.db.jobs import change_job
 from trainshed.db.nodes import replace_nodes
 from trainshed.model.errors import Conflict, InvalidInput, NotAllowed, NotFound, TrainshedError, Unavailable
 from trainshed.model.job_spec import parse_job_spec
@@ -402,3 +403,17 @@ def test_a_job_stays_in_its_workspace_even_if_an_administrator_submits_it(
             submit(admin, **fields)
         assert refusal.value.code == "foreign_bucket"
         assert refusal.value.where.startswith(next(iter(fields)))
+
+
+def test_a_job_that_rests_after_failures_says_for_how_long(
+    platform: Platform, ann: Caller, submit: Submit, row_of: Any, clock: Any
+) -> None:
+    view = submit(ann, restarts=5)
+    with begin(platform.engine) as connection:
+        row = row_of(view.id)
+        waiting = change_job(connection, row, phase=Phase.PENDING, attempt=3, wait={"until": clock.now + 40})
+        assert waiting is not None
+    explained = jobs.explain_job(platform, ann, view.id)
+    assert "failed 3 times" in explained.summary and "40 s" in explained.summary
+    clock.now += 60
+    assert "rests" not in jobs.explain_job(platform, ann, view.id).summary

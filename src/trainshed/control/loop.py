@@ -120,7 +120,7 @@ class ControlLoop:
             self._next_capacity = now + _CAPACITY_EVERY
         with read(control.database) as connection:
             jobs = active_jobs(connection)
-            queue = load_queue(connection, jobs)
+            queue = load_queue(connection, control.clock(), jobs)
         freed: set[str] = set()
         for job in jobs:
             try:
@@ -141,7 +141,7 @@ class ControlLoop:
                 again = [job_by_id(connection, job_id) for job_id in freed]
                 jobs = [job for job in jobs if job.id not in freed]
                 jobs += [job for job in again if job is not None and not job.phase.is_terminal]
-                queue = load_queue(connection, jobs)
+                queue = load_queue(connection, control.clock(), jobs)
         if queue.waiting:
             admit(control, queue)
         if now >= self._next_cleaning:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
@@ -30,10 +30,13 @@ class QueueView:
     jobs: dict[str, JobRow]
     # The latest attempt of each job that has one.
     attempts: dict[str, AttemptRow]
+    # Jobs that keep out of the queue after failures, and until when.
+    resting: dict[str, float] = field(default_factory=dict)
 
 
-def load_queue(connection: Connection, jobs: list[JobRow] | None = None) -> QueueView:
+def load_queue(connection: Connection, now: float, jobs: list[JobRow] | None = None) -> QueueView:
     """Read the queue; `jobs` are the active ones if the caller has them already."""
+    resting: dict[str, float] = {}
     jobs = active_jobs(connection) if jobs is None else jobs
     nodes = all_nodes(connection)
     attempts = current_attempts(connection)
@@ -46,7 +49,10 @@ def load_queue(connection: Connection, jobs: list[JobRow] | None = None) -> Queu
         except NotFound:
             # The machine that gave this flavor its name is gone for now; the job waits for it.
             flavor = Flavor(job.flavor, "cpu", 0, float("inf"), 0)
-        if job.phase is Phase.PENDING:
+        if job.phase is Phase.PENDING and not job.stop_requested and (job.wait or {}).get("until", 0.0) > now:
+            # It has failed several times and keeps out of the queue for a while.
+            resting[job.id] = (job.wait or {})["until"]
+        elif job.phase is Phase.PENDING:
             waiting.append(
                 Request(job.id, job.name, job.priority, job.queued_at or job.created_at, job.nodes, flavor)
             )
@@ -65,7 +71,7 @@ def load_queue(connection: Connection, jobs: list[JobRow] | None = None) -> Queu
                 )
             )
     by_id = {job.id: job for job in jobs}
-    return QueueView(tuple(waiting), tuple(held), tuple(nodes), tuple(flavors), by_id, attempts)
+    return QueueView(tuple(waiting), tuple(held), tuple(nodes), tuple(flavors), by_id, attempts, resting)
 
 
 def placement_to_row(placement: Placement) -> dict[str, Any]:

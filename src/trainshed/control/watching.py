@@ -106,6 +106,7 @@ def _changes(control: Control, job: JobRow, step: Step) -> dict[str, Any]:
         return {
             "phase": Phase.PENDING,
             "detail": Detail.RESTARTING.value,
+            "wait": {"until": control.clock() + step.delay} if step.delay else None,
             "starts_without_launch": job.starts_without_launch + uncounted,
         }
     if step.kind == "doubt":
@@ -145,7 +146,8 @@ def _tell_end(control: Control, connection: Connection, job: JobRow, step: Step)
         control.tell(
             connection,
             job,
-            f"Attempt {job.attempt} is over and the job goes back to the queue.{said}",
+            f"Attempt {job.attempt} is over and the job goes back to the queue"
+            + (f" in {step.delay:.0f} s.{said}" if step.delay else f".{said}"),
             "warning",
         )
     else:

@@ -9,10 +9,11 @@ from typing import Literal
 from trainshed.model.attempt import Ending, NodeReport, judge_attempt
 from trainshed.model.phase import Detail, Phase
 
-__all__ = ["AttemptFacts", "NodeFacts", "Step", "decide_step"]
+__all__ = ["AttemptFacts", "NodeFacts", "Step", "decide_step", "restart_delay"]
 
 # How often an attempt may die before the user's first process started without this counting as a restart.
 FREE_STARTS = 3
+_FIRST_DELAY, _LONGEST_DELAY = 10.0, 600.0
 # Only a runner that vanished is worth that: a full disk or a missing program is the same a moment later.
 _VANISHED = ("runner_lost", "ended_from_outside")
 _RELEASED = "The training has ended, and so has the time for which the job was held open."
@@ -70,6 +71,8 @@ class Step:
     phase: Phase | None = None
     ending: Ending | None = None
     counted: bool = True
+    # Of a restart: so many seconds the job stays out of the queue first.
+    delay: float = 0.0
 
 
 def decide_step(job: AttemptFacts, nodes: Sequence[NodeFacts]) -> Step:
@@ -130,8 +133,16 @@ def _decide_end(job: AttemptFacts, reports: list[NodeReport]) -> Step:
         if not launched and ending.code in _VANISHED and job.starts_without_launch < FREE_STARTS:
             return Step("restart", Detail.RESTARTING, ending=ending, counted=False)
         if job.attempt - 1 - job.starts_without_launch < job.restarts:
-            return Step("restart", Detail.RESTARTING, ending=ending)
+            return Step("restart", Detail.RESTARTING, ending=ending, delay=restart_delay(job.attempt))
     return Step("finish", phase=Phase.FAILED, ending=ending)
+
+
+def restart_delay(attempt: int) -> float:
+    """Seconds to wait after an attempt that failed: none after the first, then twice as long each time.
+
+    A single mishap costs no time; a machine or a store that stays broken is not asked again and again.
+    """
+    return 0.0 if attempt < 2 else min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (attempt - 2))
 
 
 def _stopped(job: AttemptFacts) -> Ending:

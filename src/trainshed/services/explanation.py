@@ -82,7 +82,14 @@ def explain_wait(connection: Connection, job: JobRow, now: float) -> Wait | None
     """
     if job.phase is not Phase.PENDING:
         return None
-    queue = _anonymous(load_queue(connection), job.workspace_id)
+    queue = _anonymous(load_queue(connection, now), job.workspace_id)
+    if job.id in queue.resting:
+        seconds = queue.resting[job.id] - now
+        return Wait(
+            job.id,
+            f"It has failed {job.attempt} times by no fault of its own and rests for {_duration(seconds)} more.",
+            hint="Its story (`trainshed show`) says what failed each time; `trainshed stop` ends the waiting.",
+        )
     plan = plan_queue(queue.waiting, queue.held, queue.nodes, now)
     for wait in plan.waits:
         if wait.job_id == job.id:
