@@ -97,36 +97,36 @@ def copy_group(
     Returns those whose bytes are no longer where they were: overwritten or removed, they must be asked for anew.
     """
     moved = []
+    sources: list[tuple[NearObject, str, int]] = []
     try:
+        for one, name in zip(group.objects, group.names, strict=True):
+            try:
+                source = os.open(one.file, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                moved.append(one)
+                continue
+            sources.append((one, name, source))
+            # The disk brings all of them while the first ones are being copied.
+            os.posix_fadvise(source, 0, one.info.size, os.POSIX_FADV_WILLNEED)
         with tree.open_folder(group.above, make=True) as here:
-            for one, name in zip(group.objects, group.names, strict=True):
+            for one, name, source in sources:
                 try:
-                    _copy(tree, here, name, one)
-                except _Moved:
-                    moved.append(one)
+                    _copy(tree, here, name, one.info, source)
                 except FileGone as gone:
                     skip(one.key, gone.reason)
                 else:
                     copied(one.info.size)
     except FileGone as gone:
         # The folder itself cannot be.
-        for one in group.objects:
+        for one, _, _ in sources:
             skip(one.key, gone.reason)
+    finally:
+        for _, _, source in sources:
+            os.close(source)
     return moved
 
 
-class _Moved(Exception):
-    """The blob is not there any more."""
-
-
-def _copy(tree: FolderTree, here: int, name: str, one: NearObject) -> None:
-    try:
-        source = os.open(one.file, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise _Moved from None
-    try:
-        is_program = bool(one.info.metadata) and is_executable(one.info.metadata)
-        with tree.new_file_in(here, name, is_executable=is_program) as target:
-            copy_file(source, target, one.info.size)
-    finally:
-        os.close(source)
+def _copy(tree: FolderTree, here: int, name: str, info: ObjectInfo, source: int) -> None:
+    is_program = bool(info.metadata) and is_executable(info.metadata)
+    with tree.new_file_in(here, name, is_executable=is_program) as target:
+        copy_file(source, target, info.size)
