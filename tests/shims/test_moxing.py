@@ -435,3 +435,43 @@ def test_without_a_store_it_says_what_to_set(world: Any) -> None:
         """
     variables = dict.fromkeys(world.variables, "")
     assert "S3_ENDPOINT" in world.run(script, **variables)
+
+
+def test_a_download_is_of_one_version_and_verified(world: Any) -> None:
+    """Overwritten in the middle, it is begun anew; damaged bytes never take the file's name."""
+    if world.way != "http":
+        return
+    world.put("large", b"a" * (9 << 20))
+    world.put("rotten", b"c" * (5 << 20))
+    with world.store.open(world.bucket, "tests/rotten") as source:
+        blob = Path(f"/proc/self/fd/{source.fileno()}").resolve()
+    blob.chmod(0o600)
+    with blob.open("r+b") as file:
+        file.write(b"!")
+    world.run(
+        """
+        from moxing.framework.file.stores import store_of
+        bucket = there.split("/")[2]
+        store = store_of(bucket)
+        real, count = store._ask, [0]
+
+        def ask(method, *arguments, **options):
+            count[0] += method == "GET"
+            if count[0] == 2:
+                count[0] += 1
+                mox.file.write(there + "/large", b"b" * (9 << 20))
+            return real(method, *arguments, **options)
+
+        store._ask = ask
+        mox.file.copy(there + "/large", here + "/large")
+        with open(here + "/large", "rb") as file:
+            assert file.read() == b"b" * (9 << 20)
+        store._ask = real
+        try:
+            mox.file.copy(there + "/rotten", here + "/rotten")
+            raise AssertionError("damage was not noticed")
+        except mox.file.MoxFileReadException as error:
+            assert error.resp.errorCode == "ChecksumMismatch", error
+        assert os.listdir(here) == ["large"], os.listdir(here)
+        """
+    )

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import unquote_plus, urlsplit
 
 from moxing.framework.file.errors import MoxFileReadException, MoxFileRespException, Response
-from moxing.framework.file.object_store import Found, Info, ObjectStore, run_in_threads
+from moxing.framework.file.object_store import CHUNK, Found, Info, ObjectStore, run_in_threads
 from moxing.framework.file.signature import encode_path, encode_query, sign
 
 __all__ = ["HttpSettings", "HttpStore"]
@@ -22,6 +22,8 @@ __all__ = ["HttpSettings", "HttpStore"]
 PART = 16 << 20
 MOST_PARTS = 9000
 _AGAIN = (429, 500, 502, 503, 504)
+_MD5 = re.compile(r'"?[0-9a-f]{32}"?$')
+_MISMATCH = "ChecksumMismatch"
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|\[.*\]|localhost")
 
 
@@ -87,6 +89,42 @@ class HttpStore(ObjectStore):
         if status == 206 and total.isdigit():
             return data, int(total)
         return data[start : start + length], len(data)
+
+    def read_all(self, bucket, key):
+        """The bytes of an object, piece by piece: all of one version, and compared with its ETag at the end."""
+        start, size, tag, digest = 0, None, "", _new_md5()
+        while size is None or start < size:
+            span = {"range": f"bytes={start}-{start + CHUNK - 1}"}
+            if tag:
+                span["if-match"] = tag
+            status, headers, data = self._ask("GET", bucket, key, headers=span, accept=(416,))
+            if status == 416:
+                return
+            tag, total = headers.get("etag", ""), headers.get("content-range", "").rpartition("/")[2]
+            if status != 206:
+                # A service that knows no ranges sends all of it.
+                data = data[start:]
+            size = int(total) if status == 206 and total.isdigit() else start + len(data)
+            if not data:
+                break
+            start += len(data)
+            if digest is not None:
+                digest.update(data)
+            yield data
+        if digest is not None and _is_md5(tag, headers) and digest.hexdigest() != tag.strip('"'):
+            text = f"what came as {bucket}/{key} is not what was stored"
+            raise MoxFileReadException(Response(503, _MISMATCH, text))
+
+    def download(self, bucket, key, path):
+        """Bring an object into a file, which appears when it is whole."""
+        for left in range(self.settings.tries - 1, -1, -1):
+            try:
+                return super().download(bucket, key, path)
+            except (MoxFileReadException, MoxFileRespException) as error:
+                # Overwritten in the middle, or damaged on the way: once more from the beginning.
+                if not left or not (error.resp.status == 412 or error.resp.errorCode == _MISMATCH):
+                    raise
+        return None
 
     # --- changing ---
 
@@ -235,6 +273,22 @@ class HttpStore(ObjectStore):
         self._local.known = None
         if known is not None:
             known[1].close()
+
+
+def _new_md5():
+    try:
+        return hashlib.md5()
+    except ValueError:
+        # Forbidden on this system.
+        return None
+
+
+def _is_md5(tag, headers):
+    """Whether an ETag is the MD5 of the bytes: not of objects in parts, and not where the service encrypts them with
+    keys of its own."""
+    secret = headers.get("x-amz-server-side-encryption", "") + headers.get("x-obs-server-side-encryption", "")
+    customer = "x-amz-server-side-encryption-customer-algorithm" in headers
+    return bool(_MD5.match(tag)) and "kms" not in secret and not customer
 
 
 def _run_bounded(parts, send):

@@ -12,7 +12,9 @@ from trainshed.model.errors import InvalidInput, NotFound
 from trainshed.runner.broker.job_folders import JobFolders
 from trainshed.store.folder_tree import FileGone
 from trainshed.store.object_store import Condition, ObjectInfo, ObjectStore
+from trainshed.store.patience import with_patience
 from trainshed.store.transfer import TransferSummary, download_tree, is_near, upload_tree
+from trainshed.store.verification import require_bytes_of
 
 __all__ = ["Operations"]
 
@@ -146,7 +148,15 @@ class Operations:
                 raise FileGone("a folder of that name stands in its place")
             is_executable = info.metadata.get("mode") == "755"
             with tree.new_file(parts, is_executable=is_executable) as file:
-                return _describe(self._store.fetch_to_file(bucket, key, file))
+                return _describe(with_patience(lambda: self._fetch(bucket, key, file)))
+
+    def _fetch(self, bucket: str, key: str, file: int) -> ObjectInfo:
+        os.lseek(file, 0, os.SEEK_SET)
+        os.ftruncate(file, 0)
+        found = self._store.fetch_to_file(bucket, key, file)
+        if not is_near(self._store) or os.fstat(file).st_size != found.size:
+            require_bytes_of(self._store, found, file)
+        return found
 
     def download_tree(self, bucket: str, prefix: str, path: str, on_progress: Progress) -> Answer:
         """Bring what lies below a folder of the store into a folder of the job's."""
@@ -168,7 +178,9 @@ class Operations:
             facts = os.fstat(file)
             metadata = {"mode": "755"} if facts.st_mode & stat.S_IXUSR else {}
             return _describe(
-                self._store.put(bucket, key, _read_up_to(file, facts.st_size), metadata=metadata)
+                with_patience(
+                    lambda: self._store.put(bucket, key, _read_up_to(file, facts.st_size), metadata=metadata)
+                )
             )
         finally:
             os.close(file)
