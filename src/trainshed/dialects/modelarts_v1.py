@@ -77,9 +77,7 @@ def plan_node(job: PlannedJob, world: World, node: WorldNode) -> NodeView:
         workspaces = device_folders(world, f"{HOME}/workspace") if uses_devices(job) else ()
         ranks = tuple(
             RankView(
-                start_arguments(
-                    job, local, job_dir=JOB_DIR, boot=f"{code_path}/{spec['boot']}", arguments=arguments
-                ),
+                start_arguments(job, local, job_dir=JOB_DIR, code_path=code_path, arguments=arguments),
                 workspaces[local] if workspaces else JOB_DIR,
                 {**common, **ascend_variables(job, world, node, local, HOME, log)},
             )

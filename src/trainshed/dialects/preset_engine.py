@@ -60,15 +60,16 @@ def device_folders(world: World, workspace: str) -> tuple[str, ...]:
 
 
 def start_arguments(
-    job: PlannedJob, local: int, *, job_dir: str, boot: str, arguments: tuple[str, ...]
+    job: PlannedJob, local: int, *, job_dir: str, code_path: str, arguments: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The command of one process: the pre-start script first, then the boot file."""
     spec = job.spec
+    boot = f"{code_path}/{spec['boot']}"
     shown = {
         "--local-rank": str(local),
         "--job-dir": job_dir,
         "--boot-file": boot,
-        "--app-url": app_url(spec, boot),
+        "--app-url": app_url(spec, code_path),
         "--log-url": s3_url(spec["log_url"], folder=True) if spec.get("log_url") else "",
     }
     return (
@@ -81,12 +82,12 @@ def start_arguments(
     )
 
 
-def app_url(spec: dict[str, Any], fallback: str) -> str:
+def app_url(spec: dict[str, Any], code_path: str) -> str:
     """Where the code came from: its URL, or its local folder where it was uploaded with the job."""
     code = str(spec.get("code", ""))
     if code.startswith(("obs://", "s3://")):
         return s3_url(code, folder=True)
-    return fallback.rpartition("/")[0] if "." in fallback.rpartition("/")[2] else fallback
+    return code_path
 
 
 def rank_tables(job: PlannedJob, world: World, home: str) -> tuple[GeneratedFile, ...]:
