@@ -87,6 +87,8 @@ def test_buckets(sdk: Any) -> None:
     assert sdk.headBucket("not-there").status == 404
     assert sdk.getBucketLocation(sdk.own).status == 200
     assert sdk.getBucketMetadata(sdk.own).status == 200
+    assert ok(sdk.getBucketQuota(sdk.own)).quota == 0
+    assert ok(sdk.getBucketStoragePolicy(sdk.own)).storageClass == "STANDARD"
     assert sdk.deleteBucket("not-there").errorCode == "NoSuchBucket"
     ok(sdk.createBucket(sdk.own + "-2"))
     ok(sdk.deleteBucket(sdk.own + "-2"))

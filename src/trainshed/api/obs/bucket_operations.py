@@ -95,20 +95,3 @@ async def delete_bucket(visit: Visit) -> None:
 
     await visit.do(work)
     await visit.answer(204)
-
-
-async def get_setting(visit: Visit, name: str) -> None:
-    """A setting that nobody can change here, as it is where nobody changed it."""
-    await visit.do(visit.readable)
-    if name == "encryption":
-        raise S3Error(
-            "ServerSideEncryptionConfigurationNotFoundError",
-            "The server side encryption configuration was not found",
-            BucketName=visit.bucket,
-        )
-    if name == "requestPayment":
-        await visit.answer_xml("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
-    elif name == "logging":
-        await visit.answer_xml("BucketLoggingStatus", [])
-    else:
-        await visit.answer_xml("NotificationConfiguration", [])

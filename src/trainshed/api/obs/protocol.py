@@ -4,7 +4,7 @@
 |---|---|
 | service | list buckets; `HEAD ?apiversion` (OBS) |
 | bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`, `?cors`; `POST ?delete`; `POST` of a form |
-| object | put, get, head, delete, copy; `?uploads`, `?uploadId`; `?acl`, `?tagging`; OBS: `?append`, `?rename`, `?metadata` |
+| object | put, get, head, delete, copy; `?attributes`; `?uploads`, `?uploadId`; `?acl`, `?tagging`; OBS: `?append`, `?rename`, `?metadata` |
 | browsers | `OPTIONS` of buckets and objects |
 
 A parameter that names something we do not know is answered with NotImplemented: it must never be taken for the plain
@@ -22,10 +22,12 @@ from trainshed.api.obs import (
     bucket_operations,
     bucket_policy,
     cors,
+    fixed_settings,
     form_upload,
     lifecycle,
     listing,
     multipart,
+    object_attributes,
     object_reading,
     object_writing,
     obs_operations,
@@ -77,8 +79,6 @@ _DETAILS = frozenset(
     ]
 )
 
-_SETTINGS = frozenset({"encryption", "requestPayment", "logging", "notification"})
-
 _BUCKET: dict[tuple[str, str], _Operation] = {
     ("GET", ""): listing.list_objects,
     ("HEAD", ""): bucket_operations.head_bucket,
@@ -118,6 +118,7 @@ _OBJECT: dict[tuple[str, str], _Operation] = {
     ("POST", "uploadId"): multipart.complete_upload,
     ("DELETE", "uploadId"): multipart.abort_upload,
     ("GET", "uploadId"): multipart.list_parts,
+    ("GET", "attributes"): object_attributes.get_attributes,
     ("GET", "acl"): acl.get_object_acl,
     ("PUT", "acl"): acl.put_object_acl,
     ("GET", "tagging"): tagging.get_tags,
@@ -163,8 +164,8 @@ def _route(visit: Visit) -> _Operation:
         table = _OBJECT
     else:
         table = _BUCKET
-        if visit.method == "GET" and subject in _SETTINGS:
-            return lambda visit: bucket_operations.get_setting(visit, subject)
+        if visit.method == "GET" and subject in fixed_settings.FIXED_SETTINGS:
+            return lambda visit: fixed_settings.get_setting(visit, subject)
         if visit.method == "GET" and not subject and visit.query.get("list-type") == "2":
             return listing.list_objects_v2
     if visit.method in ("PUT", "POST") and "versionId" in visit.query and subject in ("", "copy-source"):

@@ -7,6 +7,7 @@ The same table runs against any endpoint: our own store in the tests, a real Sea
 from __future__ import annotations
 
 from s3_table import (
+    attributes,
     authentication,
     bucket_access,
     bucket_rules,
@@ -42,7 +43,7 @@ CHAPTERS: dict[str, list[Case]] = {
     "Buckets": buckets.CASES,
     "Settings of buckets": bucket_access.CASES + bucket_rules.CASES,
     "Writing": writing.CASES,
-    "Reading": reading.CASES,
+    "Reading": reading.CASES + attributes.CASES,
     "Copying": copying.CASES,
     "Deleting": deleting.CASES,
     "Lists": listing.CASES,

@@ -316,6 +316,14 @@ _LIFECYCLE_CASES = [
 ]
 
 
+_NEVER_SET = [
+    ("GetBucketReplication", "get_bucket_replication", "ReplicationConfigurationNotFoundError"),
+    ("GetBucketWebsite", "get_bucket_website", "NoSuchWebsiteConfiguration"),
+    ("GetObjectLockConfiguration", "get_object_lock_configuration", "ObjectLockConfigurationNotFoundError"),
+    ("GetPublicAccessBlock", "get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
+    ("GetBucketOwnershipControls", "get_bucket_ownership_controls", "OwnershipControlsNotFoundError"),
+]
+
 _OTHERS = [
     Case(
         "GetBucketEncryption",
@@ -323,6 +331,16 @@ _OTHERS = [
         lambda s: s.dev.get_bucket_encryption(),
         404,
         "ServerSideEncryptionConfigurationNotFoundError",
+    ),
+    *(
+        Case(operation, "none", lambda s, m=method: getattr(s.dev, m)(), 404, code)
+        for operation, method, code in _NEVER_SET
+    ),
+    Case(
+        "GetBucketAccelerateConfiguration",
+        "none",
+        lambda s: s.dev.get_bucket_accelerate_configuration(),
+        then=lambda s, a: (a.get("Status"), None),
     ),
     Case(
         "GetBucketRequestPayment",

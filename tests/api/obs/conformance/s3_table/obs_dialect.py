@@ -214,4 +214,16 @@ CASES = [
         ),
         then=lambda s, a: (SHARED.encode() in a.body and b"obs" in a.body, True),
     ),
+    Case(
+        "GetBucketQuota",
+        "none",
+        lambda s: obs(s, "GET", query={"quota": ""}),
+        then=lambda s, a: (a.text_of("StorageQuota"), "0"),
+    ),
+    Case(
+        "GetBucketStoragePolicy",
+        "the usual class",
+        lambda s: obs(s, "GET", query={"storageClass": ""}),
+        then=lambda s, a: (a.text_of("StorageClass"), "STANDARD"),
+    ),
 ]

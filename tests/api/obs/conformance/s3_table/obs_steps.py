@@ -23,7 +23,18 @@ __all__ = [
 SIGNATURE, SIGNED_URL = "OBS signature", "OBS presigned URL"
 APPEND, RENAME, METADATA = "AppendObject", "RenameObject", "SetObjectMetadata"
 # Parameters that belong to what is signed.
-SIGNED = ("append", "metadata", "name", "position", "rename", "acl", "uploads", "tagging")
+SIGNED = (
+    "append",
+    "metadata",
+    "name",
+    "position",
+    "rename",
+    "acl",
+    "uploads",
+    "tagging",
+    "quota",
+    "storageClass",
+)
 
 
 def obs(
