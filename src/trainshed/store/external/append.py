@@ -64,7 +64,7 @@ class AppendOperations(EditOperations):
         )
         condition = Condition(if_match=old.etag) if old else Condition(if_none_match="*")
 
-        def put(data: bytearray, late: Mapping[str, str]) -> ObjectInfo:
+        def put(data: bytearray, md5: str, late: Mapping[str, str]) -> ObjectInfo:
             if old is not None and not data:
                 return old
             try:

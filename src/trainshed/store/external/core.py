@@ -186,21 +186,22 @@ class ExternalCore:
         headers: Mapping[str, str],
         data: bytes | bytearray | memoryview,
         condition: Condition | None,
+        md5: str = "",
     ) -> ObjectInfo:
         """Write a whole object by one request; the endpoint compares the bytes with their MD5."""
         name = self._layout.name(info.bucket, info.key)
-        digest = hashlib.md5(data, usedforsecurity=False)
+        md5 = md5 or hashlib.md5(data, usedforsecurity=False).hexdigest()
 
         def write(guard: Mapping[str, str]) -> Answer:
-            sent = {**headers, **guard, "content-md5": base64.b64encode(digest.digest()).decode()}
+            sent = {**headers, **guard, "content-md5": base64.b64encode(bytes.fromhex(md5)).decode()}
             return self._wire.ask("PUT", name, headers=sent, body=data)
 
-        answer = self._conditionally(info.bucket, info.key, condition, write, digest.hexdigest())
+        answer = self._conditionally(info.bucket, info.key, condition, write, md5)
         return ObjectInfo(
             info.bucket,
             info.key,
             len(data),
-            bare_etag(answer.headers.get("etag", "")) or digest.hexdigest(),
+            bare_etag(answer.headers.get("etag", "")) or md5,
             moment_of(answer.headers.get("date", "")),
             info.content_type,
             info.metadata,

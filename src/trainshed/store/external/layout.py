@@ -100,15 +100,15 @@ class Layout:
         """Whether any object has a name that begins so."""
         return any(not self._is_folder(name) for name in names_in(list_page(self._wire, prefix, limit=2)))
 
+    def names_below(self, prefix: str) -> list[str]:
+        """The first thousand names that begin so."""
+        return [name for name in names_in(list_page(self._wire, prefix)) if not self._is_folder(name)]
+
     def clear(self, prefix: str) -> None:
         """Remove all objects whose names begin so."""
-        while True:
-            page = list_page(self._wire, prefix)
-            names = [name for name in names_in(page) if not self._is_folder(name)]
+        while names := self.names_below(prefix):
             for name in names:
                 self._wire.ask("DELETE", name)
-            if not names:
-                return
 
     def _is_folder(self, name: str) -> bool:
         """Whether this is a folder that the endpoint made for its own sake: no object of ours is called so."""

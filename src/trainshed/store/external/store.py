@@ -62,10 +62,10 @@ class ExternalStore(UpkeepOperations):
         self._layout.name(bucket, key)
         about = checked_metadata(metadata)
 
-        def put(data: bytearray, late: Mapping[str, str]) -> ObjectInfo:
+        def put(data: bytearray, md5: str, late: Mapping[str, str]) -> ObjectInfo:
             everything = {**(attributes or {}), **late}
             info = ObjectInfo(bucket, key, len(data), "", 0.0, content_type, about, everything)
-            return self._put_bytes(info, write_facts(content_type, about, everything), data, condition)
+            return self._put_bytes(info, write_facts(content_type, about, everything), data, condition, md5)
 
         def begin() -> PartsWriter:
             upload_id = f"put-{time.time_ns():x}-{os.urandom(4).hex()}"
@@ -133,7 +133,7 @@ class ExternalStore(UpkeepOperations):
         check_key(key)
         name = self._layout.name(bucket, key)
         start = os.lseek(target, 0, os.SEEK_CUR)
-        buffer = memoryview(bytearray(_CHUNK))
+        buffer = memoryview(b"")
         info: ObjectInfo | None = None
         done = 0
         for _ in range(_TRIES):
@@ -141,6 +141,9 @@ class ExternalStore(UpkeepOperations):
             try:
                 with self._wire.stream("GET", name, headers=headers) as body:
                     info = info if info and done else read_facts(bucket, key, body.headers)
+                    if not buffer:
+                        # Most objects are small: no more room than they need.
+                        buffer = memoryview(bytearray(min(_CHUNK, info.size + 1)))
                     while count := body.readinto(buffer):
                         view = buffer[:count]
                         while view:

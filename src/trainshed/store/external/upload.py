@@ -76,12 +76,12 @@ class _UploadBase:
 class ObjectUpload(_UploadBase):
     """Takes bytes until `commit`; leaving the `with` block without it discards them.
 
-    `put` writes a whole object, with the attributes that came late; `begin` opens an upload in parts.
+    `put` writes a whole object of that MD5, with the attributes that came late; `begin` opens an upload in parts.
     """
 
     def __init__(
         self,
-        put: Callable[[bytearray, Mapping[str, str]], ObjectInfo],
+        put: Callable[[bytearray, str, Mapping[str, str]], ObjectInfo],
         begin: Callable[[], PartsWriter],
         *,
         with_sha256: bool = False,
@@ -131,7 +131,7 @@ class ObjectUpload(_UploadBase):
         try:
             self._digests.check(expected_md5, expected_sha256)
             if self._parts is None:
-                info = self._put(self._held, attributes or {})
+                info = self._put(self._held, self._digests.md5.hexdigest(), attributes or {})
             else:
                 if self._held:
                     self._send(self._parts, len(self._held))

@@ -256,8 +256,9 @@ class Wire:
         if not len(body):
             digest = _EMPTY_HASH
         else:
-            # TLS protects the bytes already.
-            digest = "UNSIGNED-PAYLOAD" if self._is_secure else hashlib.sha256(body).hexdigest()
+            # Bytes that TLS or a signed MD5 protects already are not hashed once more.
+            is_safe = self._is_secure or "content-md5" in headers
+            digest = "UNSIGNED-PAYLOAD" if is_safe else hashlib.sha256(body).hexdigest()
         moment = time.gmtime()
         stamp, day = time.strftime("%Y%m%dT%H%M%SZ", moment), time.strftime("%Y%m%d", moment)
         sent = {name.lower(): value for name, value in headers.items()}
