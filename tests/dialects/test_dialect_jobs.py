@@ -276,3 +276,64 @@ def test_the_log_at_its_destination_grows_while_the_job_runs(
         assert platform.cli("show", "live", "--json").json()["phase"] == "Running"
     finally:
         platform.cli("stop", "live")
+
+
+def test_two_servers_that_train_each_for_itself(platform: Any, tmp_path: Path) -> None:
+    """SINGLESERVER_MODE of Ais-Bench: sixteen ranks, two tables, each rewritten by the ranks of its node."""
+    example = Path(__file__).parents[2] / "examples" / "ais-bench-resnet" / "train.py"
+    boot = """
+import json, os
+from train import use_own_server_only, write_number
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--train_url", required=True)
+url = parser.parse_args().train_url
+world = os.environ["RANK_SIZE"]
+server = use_own_server_only()
+assert server == os.environ["BATCH_TASK_CURRENT_HOST_IP"], server
+with open(os.environ["RANK_TABLE_FILE"]) as file:
+    table = json.load(file)
+assert table["server_count"] == "1" and len(table["server_list"][0]["device"]) == 8
+assert (world, os.environ["RANK_SIZE"]) == ("16", "8")
+write_number(os.path.join(url, server), "throughput_%s.json" % os.environ["RANK_ID"], 10.5)
+"""
+    submit(
+        platform,
+        tmp_path,
+        {
+            "boot.py": boot,
+            "train.py": example.read_text(),
+            "ma-pre-start.sh": "export SINGLESERVER_MODE=True\n",
+        },
+        dialect="modelarts-v1",
+        boot="boot.py",
+        outputs={"train_url": "obs://guide/single/"},
+        flavor="ascend.8",
+        nodes=2,
+    )
+    assert platform.cli("obs", "cp", "-r", "obs://guide/single/", tmp_path / "single").exit_code == 0
+    found = sorted(
+        str(path.relative_to(tmp_path / "single")) for path in (tmp_path / "single").rglob("*.json")
+    )
+    assert found == [f"127.0.0.{server}/throughput_{rank}.json" for server in (2, 3) for rank in range(8)]
+
+
+def test_the_first_rank_that_fails_ends_the_others(platform: Any, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('asked to end', flush=True), os._exit(0)))\n"
+        "time.sleep(1)\n"
+        "if os.environ['RANK_ID'] == '2':\n    sys.exit(41)\n"
+        "time.sleep(300)\n"
+    )
+    job = tmp_path / "job.yaml"
+    fields = {"dialect": "modelarts-v2", "code": str(code), "boot": "train.py", "flavor": "ascend.4"}
+    job.write_text(yaml.safe_dump({"name": "broken", **fields}))
+    done = platform.cli("submit", job, "--follow", timeout=120)
+    assert done.exit_code == 1
+    assert done.stdout.count("asked to end") == 3
+    shown = platform.cli("show", "broken", "--json").json()
+    assert shown["phase"] == "Failed"
+    assert "41" in json.dumps(shown["ending"]) and "rank 2" in json.dumps(shown["ending"]).lower()

@@ -115,6 +115,15 @@ def test_nothing_is_passed_that_the_user_did_not_name(plan: Plan) -> None:
     assert named[0].processes[0].variables["DLS_APP_URL"] == "/home/work/user-job-dir/mine"
 
 
+def test_a_folder_of_the_machine_has_no_url_and_is_shown_as_a_folder(plan: Plan) -> None:
+    (node,) = plan({**BOOT, "inputs": {"data_url": "file:///data/shared/", "more": "obs://bucket/x/"}})
+    assert [(item.name, item.host_path) for item in node.inputs] == [("data_url", "/data/shared")]
+    path = "/home/work/modelarts/inputs/data_url"
+    assert node.inputs[0].path == path
+    assert f"--data_url={path}" in node.processes[0].arguments
+    assert "--more=s3://bucket/x/" in node.processes[0].arguments
+
+
 def test_both_rank_tables_are_there_and_agree(plan: Plan) -> None:
     nodes = plan(BOOT, nodes=2, devices=8)
     files = {file.path: json.loads(file.content) for file in nodes[0].files if file.path.endswith(".json")}

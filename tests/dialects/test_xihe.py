@@ -71,7 +71,28 @@ def test_reserved_names_are_refused(dialect: str, label: str, field: str) -> Non
     assert fault.value.hint
 
 
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ({"boot": "x.py", "inputs": {"PATH": "obs://b/"}, "access": {"PATH": "env"}}, "inputs.PATH"),
+        ({"boot": "x.py", "outputs": {"a-b": "obs://b/"}, "access": {"a-b": "env"}}, "outputs.a-b"),
+        ({"command": "x", "inputs": {"MA_JOB_DIR": "obs://b/"}}, "inputs.MA_JOB_DIR"),
+        ({"command": "x", "outputs": {"HOME": "obs://b/"}}, "outputs.HOME"),
+    ],
+)
+def test_a_path_that_is_told_by_a_variable_does_not_replace_one_of_the_platforms(
+    spec: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(InvalidInput) as fault:
+        check_names({"dialect": "modelarts-v2", **spec})
+    assert fault.value.where == where
+
+
 def test_other_names_are_not_refused() -> None:
+    check_names(
+        {"dialect": "modelarts-v2", "boot": "x.py", "inputs": {"PATH": "obs://b/", "a-b": "obs://b/"}}
+    )
+    check_names({"dialect": "modelarts-v1", "command": "x", "inputs": {"a-b": "obs://b/"}})
     for dialect in ("native", "modelarts-v1", "modelarts-v2", "xihe"):
         check_names({"dialect": dialect, "boot": "x.py", "parameters": {"epochs": 1, "learning-rate": 1}})
     check_names({"dialect": "modelarts-v1", "command": "x", "parameters": {"epochs": 1}})

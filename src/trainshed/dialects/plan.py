@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -51,13 +52,13 @@ def processes_of(job: PlannedJob) -> int:
 
 
 def check_names(spec: dict[str, Any]) -> None:
-    """Refuse a parameter whose name the dialect uses itself."""
+    """Refuse a parameter, an input or an output whose name the dialect uses itself."""
     name = spec.get("dialect", "native")
     dialect = DIALECTS[name]
-    for label in spec.get("parameters", {}):
-        if spec.get("command"):
-            _check_variable(label, getattr(dialect, "RESERVED_VARIABLES", ()))
-        elif label in dialect.RESERVED_PARAMETERS:
+    for where, label in _variable_labels(spec):
+        _check_variable(where, label, getattr(dialect, "RESERVED_VARIABLES", ()))
+    for label in () if spec.get("command") else spec.get("parameters", {}):
+        if label in dialect.RESERVED_PARAMETERS:
             raise InvalidInput(
                 f"The parameter '{label}' is one that {name} itself passes to the script.",
                 hint="Name it as an input or an output instead, or choose another name.",
@@ -66,21 +67,32 @@ def check_names(spec: dict[str, Any]) -> None:
             )
 
 
-def _check_variable(label: str, reserved: tuple[str, ...]) -> None:
-    """A command's parameters are variables: their names must be usable, and must not be the platform's."""
+def _variable_labels(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the script gets as variables: a command's parameters, and paths that are told that way."""
+    access = spec.get("access", {})
+    is_command = bool(spec.get("command"))
+    if is_command:
+        yield from (("parameters", label) for label in spec.get("parameters", {}))
+    tells_all = is_command and spec.get("dialect") in ("modelarts-v2", "xihe")
+    for field in ("inputs", "outputs"):
+        for label in spec.get(field, {}):
+            if tells_all or access.get(label) == "env":
+                yield field, label
+
+
+def _check_variable(where: str, label: str, reserved: tuple[str, ...]) -> None:
+    """The name of a variable must be usable, and must not be one of the platform's."""
+    problem = ""
     if not label.isidentifier() or not label.isascii():
+        problem = "that is not a name for one"
+    elif label in _SYSTEM_VARIABLES or label.startswith(("TRAINSHED_", "LD_", *reserved)):
+        problem = "the platform sets that one itself"
+    if problem:
         raise InvalidInput(
-            f"The parameter '{label}' becomes a variable of the command, and that is not a name for one.",
-            hint="Use letters, digits and '_', or write it into the command.",
+            f"The script gets '{label}' as a variable, and {problem}.",
+            hint="Choose another name of letters, digits and '_'.",
             code="reserved_parameter",
-            where=f"parameters.{label}",
-        )
-    if label in _SYSTEM_VARIABLES or label.startswith(("TRAINSHED_", "LD_", *reserved)):
-        raise InvalidInput(
-            f"The parameter '{label}' becomes a variable of the command, and the platform sets that one itself.",
-            hint="Choose another name, or write it into the command.",
-            code="reserved_parameter",
-            where=f"parameters.{label}",
+            where=f"{where}.{label}",
         )
 
 
