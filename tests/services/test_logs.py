@@ -235,6 +235,14 @@ def test_the_mask_counts_overlapping_occurrences() -> None:
     assert LogMask([]).reach == 0
 
 
+def test_processes_without_devices_have_logs_too(
+    platform: Platform, ann: Caller, start: Callable[..., Run]
+) -> None:
+    run = start(ann, devices=(), nodes=2, processes=2)
+    found = [view.stream for view in logs.log_streams(platform, ann, run.job.id)]
+    assert found == ["rank-0", "rank-1", "rank-2", "rank-3", "platform", "node-1/platform"]
+
+
 def test_streams_of_all_ranks_and_nodes(platform: Platform, ann: Caller, start: Callable[..., Run]) -> None:
     run = start(ann, devices=(0, 1), nodes=2, flavor="ascend.2")
     run.write(b"rank 3", rank=3, node=1)

@@ -168,9 +168,10 @@ def _phase_reason(platform: Platform, job: JobRow) -> str:
 
 
 def _ranks_per_node(job: JobRow, row: AttemptRow) -> list[int]:
-    """How many processes each node of the attempt has: one per device, at least one."""
-    if not job.spec.get("boot"):
-        return [1] * len(row.placements)
+    """How many processes each node of the attempt has: as many as asked for, or one per device, at least one."""
+    asked = int(job.spec.get("processes", 0)) if job.spec.get("boot") else 1
+    if asked:
+        return [asked] * len(row.placements)
     return [max(1, len(placement.get("devices", ()))) for placement in row.placements]
 
 
