@@ -33,7 +33,7 @@ def test_every_chapter_is_run() -> None:
         if path.name != Path(__file__).name:
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
-            run += map(str, module.CASES)
+            run += map(str, getattr(module, "CASES", []))
     assert Counter(run) == Counter(map(str, all_cases()))
 
 
