@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from trainshed.client.objects import ObjectClient
 from trainshed.model.errors import Unavailable
+from trainshed.services.certificates import issue_certificate, make_authority, make_key, now_utc
 
 BIN = Path(sys.executable).parent
 
@@ -295,6 +296,53 @@ def test_the_console_keeps_its_cookie_to_tls(platform: Any, tmp_path: Path) -> N
         assert chrome.current_url.startswith("https://")
     finally:
         chrome.quit()
+
+
+GIVEN_JOB = """
+import json, os, urllib.request
+import moxing as mox
+
+assert os.environ["TRAINSHED_URL"].startswith("https://shed.test:"), os.environ["TRAINSHED_URL"]
+for name in ("TRAINSHED_URL", "TRAINSHED_OBS_URL"):
+    assert json.load(urllib.request.urlopen(os.environ[name] + "/healthz"))["status"] == "ok"
+# Buckets below that name resolve; the certificate holds a star for them.
+port = os.environ["TRAINSHED_OBS_URL"].rpartition(":")[2]
+try:
+    urllib.request.urlopen(f"https://data.shed.test:{port}/")
+except urllib.error.HTTPError as fault:
+    assert fault.code == 403
+print("reached")
+"""
+
+
+@pytest.mark.slow
+def test_a_given_certificate_of_a_private_ca(support: Any, tmp_path: Path) -> None:
+    now, root_key, key = now_utc(), make_key(), make_key()
+    root = make_authority(root_key, now)
+    names = ("shed.test", "*.shed.test", "localhost")
+    (tmp_path / "cert.pem").write_bytes(issue_certificate(root, root_key, key, names, now) + root)
+    (tmp_path / "key.pem").write_bytes(key)
+    port, obs_port = support.free_port(), support.free_port()
+    variables = {
+        "TRAINSHED_TLS_CERTIFICATE": str(tmp_path / "cert.pem"),
+        "TRAINSHED_TLS_KEY": str(tmp_path / "key.pem"),
+        # The first name of the certificate resolves inside jobs only.
+        "TRAINSHED_PUBLIC_URL": f"https://localhost:{port}",
+        "TRAINSHED_PUBLIC_OBS_URL": f"https://localhost:{obs_port}",
+    }
+    home = tmp_path / "home"
+    options = ("--port", str(port), "--obs-port", str(obs_port))
+    try:
+        started = support.start_platform(home, *options, environment=variables)
+        assert started.url == f"https://localhost:{port}"
+        assert started.cli("tls", "ca").stdout == root.decode()
+        code = tmp_path / "code"
+        code.mkdir()
+        (code / "main.py").write_text(GIVEN_JOB)
+        done = started.cli("run", "--code", code, "--boot", "main.py", "--follow", timeout=90)
+        assert done.exit_code == 0 and "reached" in done.stdout, done.output
+    finally:
+        support.stop_platform(home)
 
 
 def test_a_backup_keeps_the_ca(platform: Any, support: Any, tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from starlette.responses import Response
 
 import trainshed.console
 from trainshed.console.app import create_console
-from trainshed.console.security import CONTENT_POLICY
+from trainshed.console.security import CONTENT_POLICY, PageGuard
 from trainshed.model.phase import Phase
 from trainshed.services.platform import Platform
 
@@ -116,3 +119,30 @@ def test_a_fault_of_ours_is_a_page_with_an_id(
 
 def test_the_console_needs_nothing_but_the_platform(platform: Platform) -> None:
     assert callable(create_console(platform))
+
+
+@pytest.mark.parametrize(
+    ("public_url", "is_sent"),
+    [
+        ("", False),
+        ("http://shed.test", False),
+        ("https://shed.test:7480", False),
+        ("https://shed.test", True),
+        ("https://shed.test:443", True),
+    ],
+)
+def test_browsers_are_bound_to_tls_only_where_that_harms_no_other_port(
+    public_url: str, is_sent: bool
+) -> None:
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await Response("hello")(scope, receive, send)
+
+    async def on_fault(request: Any, fault_id: str) -> Response:
+        return Response("fault", 500)
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(PageGuard(page, on_fault, public_url))
+        async with httpx.AsyncClient(transport=transport, base_url="http://console.test") as client:
+            return await client.get("/")
+
+    assert ("strict-transport-security" in asyncio.run(ask()).headers) == is_sent
