@@ -120,10 +120,16 @@ class FolderTree:
             yield file
 
     @contextmanager
-    def new_file_in(self, here: int, name: str, *, is_executable: bool = False) -> Iterator[int]:
-        """The same in a folder that is open already."""
+    def new_file_in(
+        self, here: int, name: str, *, is_executable: bool = False, birthplace: str = ""
+    ) -> Iterator[int]:
+        """The same in a folder that is open already.
+
+        While it has no name, the file may belong to another folder of the same file system, `birthplace`; that
+        it is none, shows only at the end (EXDEV).
+        """
         part = f".trainshed-{os.urandom(8).hex()}.part"
-        file, is_nameless = _create(here, part)
+        file, is_nameless = _create(here, part, birthplace)
         try:
             yield file
             if self._owner:
@@ -182,10 +188,15 @@ def _make_folder(name: str, above: int) -> bool:
         return False
 
 
-def _create(folder: int, part: str) -> tuple[int, bool]:
+def _create(folder: int, part: str, birthplace: str) -> tuple[int, bool]:
     """A new file for writing: without any name where the file system can (nothing is left when we are killed,
     and the folder is touched once), else under the name `part`."""
     flags = os.O_WRONLY | os.O_CLOEXEC
+    if birthplace:
+        try:
+            return os.open(birthplace, flags | os.O_TMPFILE, 0o600), True
+        except OSError:
+            pass  # It only was the better place.
     try:
         return os.open(".", flags | os.O_TMPFILE, 0o600, dir_fd=folder), True
     except OSError as error:

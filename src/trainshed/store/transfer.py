@@ -94,7 +94,7 @@ def _copy_near(
         alone = group.objects
         if group.names:
             try:
-                alone = copy_group(tree, group, tally.add_file, tally.skip)
+                alone = copy_group(tree, group, tally.add_file, tally.skip, store.birthplace())
             except OSError as error:
                 raise _target_failed("/".join(group.above), error) from error
         for one in alone:

@@ -115,3 +115,31 @@ def test_links_and_folders_in_the_way_are_never_followed(store: EmbeddedStore, t
     assert (outside / "secret").read_bytes() == b"secret"
     assert (target / "file").read_bytes() == b"x" and not (target / "file").is_symlink()
     assert (target / "old").read_bytes() == b"x"
+
+
+def test_files_may_begin_in_the_store(store: EmbeddedStore, tmp_path: Path) -> None:
+    for key in ("p/a", "p/b"):
+        store.put("data", key, key.encode())
+    (listed,) = groups(store, "p/")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "a").write_bytes(b"old")
+    with FolderTree(tmp_path / "t") as tree:
+        place = store.birthplace()
+        assert copy_group(tree, listed, lambda size: None, lambda key, reason: None, place) == []
+    assert {path.name: path.read_bytes() for path in (tmp_path / "t").iterdir()} == {"a": b"p/a", "b": b"p/b"}
+    assert list(Path(place).iterdir()) == []
+
+
+@pytest.mark.parametrize("birthplace", ["/dev/shm", "/nowhere"])
+def test_a_birthplace_elsewhere_is_done_without(
+    store: EmbeddedStore, tmp_path: Path, birthplace: str
+) -> None:
+    for key in ("p/a", "p/b"):
+        store.put("data", key, key.encode())
+    (listed,) = groups(store, "p/")
+    (tmp_path / "t").mkdir()
+    sizes = list[int]()
+    with FolderTree(tmp_path / "t") as tree:
+        assert copy_group(tree, listed, sizes.append, lambda key, reason: None, birthplace) == []
+    assert sizes == [3, 3]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "t").iterdir()} == {"a": b"p/a", "b": b"p/b"}

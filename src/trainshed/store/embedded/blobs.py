@@ -199,17 +199,25 @@ class Blobs:
         blob, source = self._new_name()
         return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
 
+    def birthplace(self) -> str:
+        """A folder near which new files are made fast, whatever was removed elsewhere (see `_spread_folders`)."""
+        self._count_new()
+        return self._ensure_session(self._fan)
+
     def adopt(self, path: Path) -> tuple[str, str]:
         """The same for a file that is there already: its name as a blob, its first place."""
         blob, source = self._new_name()
         os.link(path, source)
         return blob, source
 
-    def _new_name(self) -> tuple[str, str]:
+    def _count_new(self) -> None:
         # Neighbours in time share a folder, so that writers that commit together sync it once.
         self._created += 1
         if self._created % _PER_FOLDER == 0:
             self._fan = os.urandom(1).hex()
+
+    def _new_name(self) -> tuple[str, str]:
+        self._count_new()
         blob = self._fan + os.urandom(15).hex()
         # Text, not paths: this is done for every object, and joining paths is dear.
         return blob, f"{self._ensure_session(self._fan)}/{blob}"

@@ -6,6 +6,7 @@ are read by the page, a folder is opened once for its files, and the caller is t
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -90,11 +91,15 @@ def group_by_folder(objects: Iterable[NearObject], cut: int) -> Iterator[Group]:
 
 
 def copy_group(
-    tree: FolderTree, group: Group, copied: Callable[[int], None], skip: Callable[[str, str], None]
+    tree: FolderTree,
+    group: Group,
+    copied: Callable[[int], None],
+    skip: Callable[[str, str], None],
+    birthplace: str = "",
 ) -> list[NearObject]:
     """Copy the files of a group; `copied` is told of their sizes, `skip` of keys that cannot be placed and why.
 
-    Returns those whose bytes are no longer where they were: overwritten or removed, they must be asked for anew.
+    The files may begin in `birthplace`, a folder where making them is cheap. Returns those whose bytes are no longer where they were: overwritten or removed, they must be asked for anew.
     """
     moved = []
     sources: list[tuple[NearObject, str, int]] = []
@@ -111,7 +116,7 @@ def copy_group(
         with tree.open_folder(group.above, make=True) as here:
             for one, name, source in sources:
                 try:
-                    _copy(tree, here, name, one.info, source)
+                    birthplace = _copy(tree, here, name, one.info, source, birthplace)
                 except FileGone as gone:
                     skip(one.key, gone.reason)
                 else:
@@ -126,7 +131,15 @@ def copy_group(
     return moved
 
 
-def _copy(tree: FolderTree, here: int, name: str, info: ObjectInfo, source: int) -> None:
+def _copy(tree: FolderTree, here: int, name: str, info: ObjectInfo, source: int, birthplace: str) -> str:
+    """Copy one file; returns where the next one may begin."""
     is_program = bool(info.metadata) and is_executable(info.metadata)
-    with tree.new_file_in(here, name, is_executable=is_program) as target:
-        copy_file(source, target, info.size)
+    try:
+        with tree.new_file_in(here, name, is_executable=is_program, birthplace=birthplace) as target:
+            copy_file(source, target, info.size)
+        return birthplace
+    except OSError as error:
+        if not birthplace or error.errno != errno.EXDEV:
+            raise
+    # The target lies on another disk.
+    return _copy(tree, here, name, info, source, "")

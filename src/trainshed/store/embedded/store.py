@@ -187,6 +187,10 @@ class EmbeddedStore(ExpiryOperations, AppendOperations):
         """The path of the file that holds an object's bytes. Nothing but the platform itself may be told of it."""
         return str(self._blobs.path(blob))
 
+    def birthplace(self) -> str:
+        """A folder of the store's own in which files may begin that get their names elsewhere on its disk."""
+        return self._blobs.birthplace()
+
     def walk(self, bucket: str, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects below a prefix, page by page: no lock is held between them."""
         after = ""
