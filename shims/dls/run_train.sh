@@ -23,6 +23,10 @@ if [[ ${1:-} =~ ^(s3|obs):// ]]; then
     log_url=$3
     shift 3
     set -- "$(dls_get_executor "$boot_file")" "$DLS_USER_JOB_DIR/$boot_file" "$@"
+    # One process per device, by the rank table.
+    if [[ -n ${RANK_TABLE_FILE:-} ]]; then
+        set -- davincirun "$@"
+    fi
 fi
 
 echo "user: $(id)"

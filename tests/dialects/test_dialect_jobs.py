@@ -191,6 +191,38 @@ def test_the_start_command_of_the_custom_image_guide(platform: Any, tmp_path: Pa
     assert "trained by 1101" in log
 
 
+def test_the_start_command_of_ascend_images_starts_a_process_per_device(
+    platform: Any, tmp_path: Path
+) -> None:
+    code = tmp_path / "resnet"
+    code.mkdir()
+    (code / "train.py").write_text(
+        "import os, sys\n"
+        "names = ('JOB_ID', 'DEVICE_ID', 'RANK_ID', 'RANK_SIZE', 'RANK_TABLE_FILE')\n"
+        "print('rank', *[os.environ[name] for name in names], os.getcwd(), *sys.argv[1:])\n"
+    )
+    assert platform.cli("obs", "cp", "-r", code, "obs://guide/code/resnet/").exit_code == 0
+    job = tmp_path / "job.yaml"
+    command = "/bin/bash /home/work/run_train.sh s3://guide/code/resnet/ resnet/train.py '/tmp/log/train.log' --lr=1"
+    fields = {"dialect": "modelarts-v1", "code": "obs://guide/code/resnet/", "flavor": "ascend.4"}
+    job.write_text(yaml.safe_dump({"command": command, **fields}))
+    done = platform.cli("submit", job, "--follow", timeout=120)
+    assert done.exit_code == 0, done.output
+    said = sorted(line.split() for line in done.stdout.splitlines() if line.startswith("rank "))
+    assert [line[2:] for line in said] == [
+        [
+            str(n),
+            str(n),
+            "4",
+            "/home/work/rank_table/jobstart_hccl.json",
+            f"/home/work/workspace/device{n}",
+            "--lr=1",
+        ]
+        for n in range(4)
+    ]
+    assert "the code is at /home/work/user-job-dir/resnet" in done.stdout
+
+
 def test_modelarts_v2_brings_inputs_and_takes_outputs(platform: Any, tmp_path: Path) -> None:
     script = """
 import argparse, os, sys
