@@ -9,7 +9,7 @@ import hashlib
 import socket
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -84,7 +84,8 @@ def list_bucket_domains(settings: Settings) -> tuple[str, ...]:
 def list_names(settings: Settings, machine: str = "") -> tuple[str, ...]:
     """The names and addresses that the platform's own certificate must hold."""
     machine = (machine or socket.gethostname()).lower().rstrip(".")
-    public = [urlsplit(url).hostname or "" for url in (settings.public_url, settings.public_obs_url)]
+    urls = [getattr(settings, item.name) for item in fields(settings) if item.name.startswith("public_")]
+    public = [urlsplit(url).hostname or "" for url in urls]
     names = ["localhost", "127.0.0.1", "::1", machine, settings.host, *public, *settings.host_names]
     names += [f"*.{domain}" for domain in list_bucket_domains(settings)]
     # No certificate is needed for "every address", nor can one hold it.

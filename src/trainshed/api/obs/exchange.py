@@ -27,6 +27,7 @@ _CHUNK = 1 << 20
 # Smaller than what is sent: a thousand slow uploads at once must fit into memory.
 _PIECE = 1 << 19
 _DRAIN = 8 << 20
+_DRAIN_SECONDS = 5.0
 # What is sent at once.
 _SMALL = 1 << 18
 
@@ -195,11 +196,16 @@ class Exchange:
         if self._was_never_asked():
             return  # The client asked before it sent anything.
         left = _DRAIN if self.method in ("PUT", "POST") and not self._has_ended else 0
-        while left > 0:
-            message = await self._receive()
-            left -= len(message.get("body", b""))
-            if message["type"] != "http.request" or not message.get("more_body", False):
-                return
+        try:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while left > 0:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] != "http.request" or not message.get("more_body", False):
+                        return
+        except TimeoutError:
+            # It does not send: then it may well listen.
+            return
 
     def _was_never_asked(self) -> bool:
         """Whether the client waits for `100 Continue` and did not get it."""
