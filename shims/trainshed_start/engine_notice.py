@@ -11,5 +11,5 @@ def change(name, module):
     """Compare what was asked with what was imported."""
     asked = os.environ.get("TRAINSHED_ENGINE_ASKED", "")
     version = getattr(module, "__version__", "")
-    if asked and asked != os.environ.get("TRAINSHED_ENGINE", ""):
+    if asked and asked.lower() != os.environ.get("TRAINSHED_ENGINE", "").lower():
         say(f"asked for the engine {asked}; {name} {version} runs", "trainshed")

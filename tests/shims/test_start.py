@@ -338,3 +338,17 @@ def test_ranks_that_are_numbered_from_0_on_every_node_are_put_right(run: Run) ->
         "RANK_ID=0 on node 1 is a rank of node 0" in done.stderr
         and "export RANK_ID=$((node * 8 + i))" in done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("raise ValueError('no')", 1), ("sys.exit(3)", 3), ("os._exit(4)", 4)],
+    ids=["raise", "exit", "_exit"],
+)
+def test_a_rank_0_that_fails_waits_for_nobody(run: Run, end: str, code: int) -> None:
+    port = free_port()
+    # Another connection, as of a rank that still works.
+    script = f"{JOIN}\nimport os, socket, sys\nother = socket.create_connection(('127.0.0.1', {port}))\n{end}"
+    meeting = {"TRAINSHED_REHEARSAL": "1", "TRAINSHED_MS_SCHED": f"127.0.0.1:{port}"}
+    done = run("-c", script, modules=SCHEDULED, RANK_ID="0", RANK_SIZE="2", **meeting)
+    assert done.returncode == code
