@@ -28,6 +28,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "metrics": ("trainshed.cli.metrics:metrics", "Show a job's metrics, with a small curve for each."),
         "ssh": ("trainshed.cli.ssh:ssh", "Open a shell in a running job, or run a command there."),
         "ssh-proxy": ("trainshed.cli.ssh:ssh_proxy", "Carry an ssh client's bytes to a job."),
+        "tensorboard": ("trainshed.cli.tensorboard:tensorboard", "Open TensorBoard for a job."),
         "explain": ("trainshed.cli.jobs:explain", "Say why a job waits or failed, and the next step."),
         "stop": ("trainshed.cli.jobs:stop", "Stop a job."),
         "hold": ("trainshed.cli.jobs:hold", "Hold a job open after its training has ended."),

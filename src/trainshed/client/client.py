@@ -25,6 +25,7 @@ from trainshed.client.results import (
     LeftFile,
     LogStreamInfo,
     MetricSeries,
+    OpenTool,
     read_result,
 )
 from trainshed.client.transport import Transport
@@ -215,6 +216,15 @@ class Client(Directory):
         finally:
             part.unlink(missing_ok=True)
         return place
+
+    def open_tensorboard(self, job: str, logdir: str = "") -> OpenTool:
+        """A link that opens TensorBoard for a job, once and within five minutes."""
+        answer = self._transport.call("POST", _job_path(job, "tensorboard"), {"logdir": logdir})
+        return read_result(OpenTool, answer)
+
+    def stop_tensorboard(self, job: str) -> int:
+        """End the TensorBoards of a job; the number of them."""
+        return int(self._transport.call("DELETE", _job_path(job, "tensorboard"))["stopped"])
 
     # --- waiting ------------------------------------------------------------------------------------------
 

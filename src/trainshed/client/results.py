@@ -26,6 +26,7 @@ __all__ = [
     "Member",
     "MetricPoint",
     "MetricSeries",
+    "OpenTool",
     "NewToken",
     "NodeOffer",
     "SshAccess",
@@ -161,6 +162,15 @@ class LeftFile:
     size: int = 0
     attempt: int = 0
     node: int = 0
+
+
+@dataclass(frozen=True)
+class OpenTool:
+    """A link that opens a tool of a job once, in a browser."""
+
+    url: str
+    shows: tuple[str, ...] = ()
+    has_events: bool = False
 
 
 @dataclass(frozen=True)

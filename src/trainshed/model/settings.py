@@ -35,6 +35,13 @@ class Settings:
     host_names: tuple[str, ...] = _setting(
         (), "Names and addresses of this machine that the platform's own certificate holds."
     )
+    tools_port: int = _setting(
+        7482, "Port of hosted tools (TensorBoard), opened when one is used; 0 takes a free one, -1 hosts none."
+    )
+    tools_idle_minutes: int = _setting(30, "Minutes after which a hosted tool that nobody uses is ended.")
+    public_tools_url: str = _setting(
+        "", "URL under which people reach hosted tools; never the one of the API."
+    )
     public_url: str = _setting("", "URL under which people reach the API, if it is not http://host:port.")
     public_obs_url: str = _setting("", "URL under which people reach the object store.")
     database_url: str = _setting(

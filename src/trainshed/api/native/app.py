@@ -20,6 +20,7 @@ from trainshed.api.native import (
     logs,
     metrics,
     ssh,
+    tensorboard,
     tokens,
     users,
     workspaces,
@@ -84,7 +85,20 @@ def _create_api(platform: Platform) -> FastAPI:
     app.include_router(tokens.open_router, prefix=PREFIX)
     app.include_router(ssh.tunnel_router, prefix=PREFIX)
     private = APIRouter(prefix=PREFIX, dependencies=[Depends(current_caller)])
-    for module in (jobs, logs, files, metrics, code, catalog, credentials, ssh, tokens, users, workspaces):
+    for module in (
+        jobs,
+        logs,
+        files,
+        tensorboard,
+        metrics,
+        code,
+        catalog,
+        credentials,
+        ssh,
+        tokens,
+        users,
+        workspaces,
+    ):
         private.include_router(module.router)
 
     @private.get("/openapi.json", summary="This document", tags=["health"])
