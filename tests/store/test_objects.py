@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from trainshed.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
@@ -145,6 +145,8 @@ def test_a_prefix_may_be_copied_into_itself(store: ObjectStore) -> None:
     delimiter=st.sampled_from(["", "/", "a", "b/"]),
     limit=st.integers(1, 7),
 )
+@example(keys={"a", "aa"}, prefix="", delimiter="b/", limit=1)
+@example(keys={"ab/1", "ab/2", "ab0", "b"}, prefix="", delimiter="b/", limit=1)
 def test_listing_is_the_sorted_reference(
     store: ObjectStore, keys: set[str], prefix: str, delimiter: str, limit: int
 ) -> None:

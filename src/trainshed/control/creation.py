@@ -105,6 +105,8 @@ def _snapshot(control: Control, job: JobRow) -> tuple[str, str]:
     source = parse_obs_url(code).as_folder()
     require_own_bucket(control.store, source.bucket, job.workspace_id)
     prefix = f"{job.id}/code/"
+    # An external store copies object by object: what an earlier try left must not mix with this one.
+    control.store.delete_prefix(SNAPSHOT_BUCKET, prefix)
     control.store.copy_prefix(source.bucket, source.key, SNAPSHOT_BUCKET, prefix)
     return SNAPSHOT_BUCKET, prefix
 

@@ -98,7 +98,7 @@ class Layout:
 
     def has_objects(self, prefix: str) -> bool:
         """Whether any object has a name that begins so."""
-        return any(not self._is_folder(name) for name in names_in(list_page(self._wire, prefix, limit=2)))
+        return any(not self._is_folder(name) for name in names_in(list_page(self._wire, prefix, limit=16)))
 
     def names_below(self, prefix: str) -> list[str]:
         """The first thousand names that begin so."""

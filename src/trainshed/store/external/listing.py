@@ -82,7 +82,7 @@ class ListOperations(ExternalCore):
             return ""
         folder = self._layout.folder(bucket)
         names = self._layout.names
-        if delimiter and after.startswith(prefix) and after.find("/", len(prefix)) == len(after) - 1:
+        if delimiter and _is_folder(after, prefix, delimiter):
             return folder + names.behind_folder(after)
         return folder + names.encode(after)
 
@@ -144,35 +144,33 @@ class ListOperations(ExternalCore):
         """Roll up keys ourselves: endpoints know `/` at most. Behind each folder the list begins anew."""
         objects: list[ObjectInfo] = []
         folders: list[str] = []
-        last, start = "", after
-        if (
-            after
-            and after.startswith(prefix)
-            and after.find(delimiter, len(prefix)) == len(after) - len(delimiter)
-        ):
-            last, start = after, after + _LAST
+        # The folder that is being passed over, and where the list goes on.
+        inside, start, last = "", after, ""
+        if _is_folder(after, prefix, delimiter):
+            inside, start = after, after + _LAST
         while True:
             page = self._list(bucket, prefix, "", start, _PAGE)
             start = page.next_after
             for info in page.objects:
-                if (
-                    last
-                    and info.key.startswith(last)
-                    and (last in folders or last == after)
-                    and delimiter in last[len(prefix) :]
-                ):
+                if inside and info.key.startswith(inside):
                     continue
                 if len(objects) + len(folders) >= limit:
                     return Listing(tuple(objects), tuple(folders), last)
                 at = info.key.find(delimiter, len(prefix))
                 if at < 0:
                     objects.append(info)
-                    last = info.key
+                    inside, last = "", info.key
                     continue
-                last = info.key[: at + len(delimiter)]
-                folders.append(last)
-                if start and start.startswith(last):
-                    start = last + _LAST
+                inside = last = info.key[: at + len(delimiter)]
+                folders.append(inside)
+                if start.startswith(inside):
+                    start = inside + _LAST
                     break
             if not start:
                 return Listing(tuple(objects), tuple(folders))
+
+
+def _is_folder(key: str, prefix: str, delimiter: str) -> bool:
+    """Whether this is what keys are rolled up to: all up to the first delimiter behind the prefix."""
+    at = key.find(delimiter, len(prefix)) if key.startswith(prefix) else -1
+    return at >= 0 and at + len(delimiter) == len(key)

@@ -14,7 +14,7 @@ from trainshed.store.records import ObjectInfo
 __all__ = ["RemoteFile", "open_remote"]
 
 # How much of an object comes with the first request, which also tells how long it is.
-_FIRST = 1 << 20
+_FIRST = 256 << 10
 _TRIES = 5
 
 
@@ -27,7 +27,7 @@ class RemoteFile(io.RawIOBase):
         self._wire = wire
         self._name = name
         self.info = info
-        # The first bytes of the object, which are known already.
+        # The bytes from `start` on that are known already.
         self._begin = begin
         self._start = start
         self._end = max(start, info.size if end is None else min(end, info.size))
@@ -49,7 +49,8 @@ class RemoteFile(io.RawIOBase):
         view = memoryview(buffer)[: max(0, self._end - self._at)]
         if not view:
             return 0
-        known = self._begin[self._at : self._at + len(view)]
+        at = self._at - self._start
+        known = self._begin[at : at + len(view)]
         if known:
             view[: len(known)] = known
             self._at += len(known)
@@ -117,18 +118,21 @@ def open_remote(
 
     Raises `Refused` with the status 404 where there is none.
     """
-    wanted = _FIRST if not start else 0
-    headers = {"range": f"bytes=0-{wanted - 1}"} if wanted else {"range": "bytes=0-0"}
+    wanted = _FIRST if length is None else min(length, _FIRST)
+    end = None if length is None else start + length
     try:
-        answer = wire.ask("GET", name, headers=headers)
+        if not wanted:
+            raise Refused(416, "InvalidRange", "")
+        answer = wire.ask("GET", name, headers={"range": f"bytes={start}-{start + wanted - 1}"})
     except Refused as refused:
         if refused.status != 416:
             raise
         # No byte is there to begin with.
-        answer = wire.ask("GET", name)
+        answer = wire.ask("HEAD", name)
     info = read_facts(bucket, key, answer.headers)
-    end = None if length is None else start + length
-    return RemoteFile(wire, name, info, answer.body, start, end)
+    # An endpoint may send all of a small object, whatever was asked for.
+    begin = answer.body if answer.status == 206 else answer.body[start:]
+    return RemoteFile(wire, name, info, begin, start, end)
 
 
 def _broken(info: ObjectInfo, reason: str) -> Unavailable:

@@ -79,6 +79,8 @@ class Body:
         self._response = response
         self.headers = {name.lower(): _text(value) for name, value in response.getheaders()}
         self.status = response.status
+        # Whether the request was sent before, over a connection that then turned out to be closed.
+        self.was_resent = False
 
     def readinto(self, buffer: memoryview) -> int:
         """The next bytes; 0 at the end. Raises `ConnectionError` when the connection breaks before it."""
@@ -188,6 +190,7 @@ class Wire:
             else:
                 if answer.status < 300:
                     return answer
+                was_repeated = was_repeated or answer.was_resent
                 refused = self._read_error(answer, method, was_repeated)
                 if refused.status not in _BUSY:
                     raise self._explained(refused) or refused
@@ -208,6 +211,7 @@ class Wire:
         body: bytes | bytearray | memoryview,
     ) -> Body:
         target = f"{path}?{line}" if line else path
+        was_resent = False
         while True:
             signed = self._sign(method, path, line, headers, body)
             with self._lock:
@@ -221,7 +225,9 @@ class Wire:
                     body=body if len(body) or method in ("PUT", "POST") else None,
                     headers=signed,
                 )
-                return Body(self, connection, connection.getresponse())
+                answer = Body(self, connection, connection.getresponse())
+                answer.was_resent = was_resent
+                return answer
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 # A connection that was kept too long: the endpoint had closed it before it saw the request.
@@ -229,6 +235,7 @@ class Wire:
                     error, ConnectionError | http.client.RemoteDisconnected | http.client.CannotSendRequest
                 ):
                     raise
+                was_resent = True
             except BaseException:
                 connection.close()
                 raise
