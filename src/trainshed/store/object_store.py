@@ -343,6 +343,7 @@ class ObjectStore(Protocol):
         from_bucket: str,
         from_key: str,
         *,
+        version_id: str = "",
         start: int = 0,
         length: int | None = None,
     ) -> Part:

@@ -16,6 +16,12 @@ __all__ = ["delete_lifecycle", "get_lifecycle", "put_lifecycle"]
 _LONGEST_NAME = 255
 # What the rules' own reader calls its errors.
 _CODES = {"invalid_argument": "InvalidArgument", "not_implemented": "NotImplemented"}
+# What each action says of itself.
+_DETAILS = {
+    "Expiration": ("Days", "Date", "ExpiredObjectDeleteMarker"),
+    "NoncurrentVersionExpiration": ("NoncurrentDays",),
+    "AbortIncompleteMultipartUpload": ("DaysAfterInitiation",),
+}
 _ACTIONS = (
     "Expiration",
     "NoncurrentVersionExpiration",
@@ -72,3 +78,22 @@ def _check_rules(root: Element) -> None:
     for rule in rules:
         if not any(child(rule, action) is not None for action in _ACTIONS):
             raise S3Error("InvalidRequest", "At least one action needs to be specified in a rule.")
+        _check_rule(rule)
+
+
+def _check_rule(rule: Element) -> None:
+    """Refuse a rule that would remove more than it says, if a part of it were left out of account."""
+    if child(rule, "Prefix") is not None and child(rule, "Filter") is not None:
+        raise S3Error("InvalidRequest", "Filter and Prefix cannot both be used in the same lifecycle rule")
+    for action, known in _DETAILS.items():
+        for detail in rule.iterfind(f"{action}/*"):
+            if detail.tag not in known:
+                raise S3Error("NotImplemented", f"{action} with {detail.tag[:60]} cannot be followed here.")
+    expiration = {detail.tag for detail in rule.iterfind("Expiration/*")}
+    if len(expiration) > 1:
+        raise malformed_xml()
+    has_tags = rule.find("Filter//Tag") is not None
+    if has_tags and (
+        "ExpiredObjectDeleteMarker" in expiration or child(rule, "AbortIncompleteMultipartUpload") is not None
+    ):
+        raise S3Error("InvalidRequest", "Neither uploads nor delete markers have tags.")

@@ -11,7 +11,7 @@ from trainshed.api.obs.conditions import check_copy_source, read_write_condition
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.listing import read_encoding, read_number
 from trainshed.api.obs.object_headers import read_about, version_header
-from trainshed.api.obs.object_writing import check_size, read_copy_source
+from trainshed.api.obs.object_writing import check_size, read_copied, read_copy_source
 from trainshed.api.obs.part_checksums import UPLOAD_CHECKSUM, combine_part_sums
 from trainshed.api.obs.visit import Visit, owner_of
 from trainshed.api.obs.xml_codec import children, format_time, malformed_xml, parse_xml, text_of
@@ -89,28 +89,30 @@ async def put_part(visit: Visit) -> None:
 async def copy_part(visit: Visit) -> None:
     """Make a part from an object, or from a range of it."""
     number = _read_part_number(visit)
-    source, key, _ = read_copy_source(visit)
+    source, key, version = read_copy_source(visit)
 
-    def work() -> Part:
-        visit.readable_object(source, key)
+    def work() -> tuple[ObjectInfo, Part]:
+        visit.readable_object(source, key, version)
         visit.writable()
-        info = visit.store.info(source, key)
+        info = read_copied(visit, source, key, version)
         check_copy_source(visit.headers, visit.prefix, info)
         start, length = _read_range(visit.option("copy-source-range"), info)
-        return visit.store.copy_part(
+        return info, visit.store.copy_part(
             visit.bucket,
             visit.key,
             visit.query.get("uploadId", ""),
             number,
             source,
             key,
+            version_id=version,
             start=start,
             length=length,
         )
 
-    part = await visit.do(work)
+    original, part = await visit.do(work)
+    headers = {"x-amz-copy-source-version-id": original.version_id} if original.version_id else {}
     content = [("LastModified", format_time(part.modified_at)), ("ETag", f'"{part.etag}"')]
-    await visit.answer_xml("CopyPartResult", content)
+    await visit.answer_xml("CopyPartResult", content, headers=headers)
 
 
 def _read_range(header: str, info: ObjectInfo) -> tuple[int, int | None]:

@@ -16,7 +16,15 @@ from trainshed.model.names import check_key
 from trainshed.store.embedded.room import require_room
 from trainshed.store.object_store import Condition, ObjectInfo, Removal, Upload
 
-__all__ = ["check_size", "copy_object", "delete_object", "delete_objects", "put_object", "read_copy_source"]
+__all__ = [
+    "check_size",
+    "copy_object",
+    "delete_object",
+    "delete_objects",
+    "put_object",
+    "read_copied",
+    "read_copy_source",
+]
 
 _MOST_DELETES = 1000
 # More comes in parts.
@@ -66,7 +74,8 @@ def _read_directive(visit: Visit, name: str, *known: str) -> str:
     return directive
 
 
-def _read_source(visit: Visit, bucket: str, key: str, version: str) -> ObjectInfo:
+def read_copied(visit: Visit, bucket: str, key: str, version: str) -> ObjectInfo:
+    """What is known of the source of a copy."""
     try:
         return visit.store.info(bucket, key, version)
     except TrainshedError as error:
@@ -88,7 +97,7 @@ async def copy_object(visit: Visit) -> None:
         visit.readable_object(source, key, version)
         visit.writable()
         check_key(visit.key)
-        info = _read_source(visit, source, key, version)
+        info = read_copied(visit, source, key, version)
         check_copy_source(visit.headers, visit.prefix, info)
         storage_class = read_storage_class(visit)
         condition = read_write_condition(visit.headers)

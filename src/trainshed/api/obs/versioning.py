@@ -27,6 +27,8 @@ async def put_versioning(visit: Visit) -> None:
     status = text_of(root, "Status")
     if status not in ("Enabled", "Suspended"):
         raise malformed_xml()
+    if text_of(root, "MfaDelete", "").strip() == "Enabled":
+        raise S3Error("NotImplemented", "There is no second factor for removals here.")
     await visit.do(lambda: visit.store.set_versioning(visit.bucket, status))
     await visit.answer(200)
 

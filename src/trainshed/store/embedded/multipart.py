@@ -143,11 +143,12 @@ class MultipartOperations(StoreCore):
         from_bucket: str,
         from_key: str,
         *,
+        version_id: str = "",
         start: int = 0,
         length: int | None = None,
     ) -> Part:
         """Make a part from an object, or from a range of it."""
-        info, file = self._open(from_bucket, from_key)
+        info, file = self._open(from_bucket, from_key, version_id)
         try:
             end = info.size if length is None else start + length
             if not 0 <= start <= end <= info.size:

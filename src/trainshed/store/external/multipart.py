@@ -127,13 +127,14 @@ class MultipartOperations(PartsOperations):
         from_bucket: str,
         from_key: str,
         *,
+        version_id: str = "",
         start: int = 0,
         length: int | None = None,
     ) -> Part:
         """Make a part from an object, or from a range of it. The bytes stay at the endpoint."""
         check_part_number(number)
         upload, endpoint_id = self._find_upload(bucket, key, upload_id)
-        info = self.info(from_bucket, from_key)
+        info = self.info(from_bucket, from_key, version_id)
         end = info.size if length is None else start + length
         if not 0 <= start <= end <= info.size:
             raise InvalidInput(

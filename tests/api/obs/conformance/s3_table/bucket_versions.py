@@ -79,6 +79,18 @@ CASES = [
     ),
     Case(
         "PutBucketVersioning",
+        "a second factor, which there is not",
+        lambda s: s.raw_document(
+            "versioning",
+            b"<VersioningConfiguration><Status>Enabled</Status><MfaDelete>Enabled</MfaDelete></VersioningConfiguration>",
+        ),
+        501,
+        "NotImplemented",
+        before=(own,),
+        then=lambda s, a: (s.dev.get_bucket_versioning().get("Status"), None),
+    ),
+    Case(
+        "PutBucketVersioning",
         "no XML",
         lambda s: s.raw_document("versioning", b"on"),
         400,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
-from s3_table.case import Case
-from s3_table.stage import Stage, own, there, versioned
+from s3_table.case import Answer, Case
+from s3_table.stage import Stage, own, there, uploading, versioned
 from s3_table.version_steps import listed, removed, switch
 
 __all__ = ["CASES"]
@@ -22,6 +23,15 @@ def versioned_later(stage: Stage) -> None:
     """Versions for a bucket that had objects before, and one more of them."""
     stage.dev.put_bucket_versioning(VersioningConfiguration={"Status": "Enabled"})
     stage.dev.put_object(Key=stage.there, Body=b"later")
+
+
+def _copy_part(stage: Stage, note: str) -> Answer:
+    return stage.dev.upload_part_copy(
+        Key=stage.key,
+        UploadId=stage.notes["upload"],
+        PartNumber=2,
+        CopySource={"Bucket": stage.bucket, "Key": stage.there, "VersionId": stage.notes[note]},
+    )
 
 
 CASES = [
@@ -203,5 +213,23 @@ CASES = [
             ([e["DeleteMarker"] for e in a["Deleted"]], len(listed(s.dev.list_object_versions()))),
             ([True], 3),
         ),
+    ),
+    Case(
+        "UploadPartCopy",
+        "an older version",
+        lambda s: _copy_part(s, "one"),
+        before=(versioned, uploading),
+        then=lambda s, a: (
+            (a["CopyPartResult"]["ETag"], a.get("CopySourceVersionId")),
+            (f'"{hashlib.md5(b"one").hexdigest()}"', s.notes["one"]),
+        ),
+    ),
+    Case(
+        "UploadPartCopy",
+        "a delete marker",
+        lambda s: _copy_part(s, "marker"),
+        400,
+        "InvalidRequest",
+        before=(removed, uploading),
     ),
 ]

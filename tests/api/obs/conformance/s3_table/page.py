@@ -20,7 +20,8 @@ with what it was before. `tests/api/obs/conformance` runs the whole table agains
 real SeaweedFS is run by `benchmarks/conformance.py --write-docs`, which also writes this page.
 
 SeaweedFS is there to compare with, not to be blamed: it does not claim OBS's own operations, and some of its other
-answers may be choices of its own.
+answers may be choices of its own. `NotImplemented` is our own rule: what is not done here must be refused, not
+overlooked. Such a case says little about a store that does it.
 
 | | cases | Trainshed | SeaweedFS |
 |---|---|---|---|

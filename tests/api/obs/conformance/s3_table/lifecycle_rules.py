@@ -1,4 +1,4 @@
-"""Rules of a bucket: CORS and lifecycle; and what cannot be set here."""
+"""The lifecycle rules of a bucket; and settings that cannot be set here."""
 
 from __future__ import annotations
 
@@ -10,39 +10,15 @@ from s3_table.stage import Stage, own, there
 
 __all__ = ["CASES"]
 
-_CORS = {
-    "CORSRules": [
-        {"AllowedOrigins": ["https://lab.example"], "AllowedMethods": ["GET"], "AllowedHeaders": ["x-*"]}
-    ]
-}
 _LIFECYCLE = {
     "Rules": [{"ID": "r", "Status": "Enabled", "Filter": {"Prefix": "tmp/"}, "Expiration": {"Days": 3}}]
 }
-
-
-def with_cors(stage: Stage) -> None:
-    """A bucket that pages of one origin may read."""
-    own(stage)
-    stage.dev.put_bucket_cors(CORSConfiguration=_CORS)
 
 
 def with_lifecycle(stage: Stage) -> None:
     """A bucket with a rule that lets objects expire."""
     own(stage)
     stage.dev.put_bucket_lifecycle_configuration(LifecycleConfiguration=_LIFECYCLE)
-
-
-def _preflight(origin: str = "https://lab.example", method: str = "GET", headers: str = "") -> Any:
-    sent = {
-        "origin": origin,
-        "access-control-request-method": method,
-        "access-control-request-headers": headers,
-    }
-    return lambda s: s.target.send(
-        "OPTIONS",
-        s.path("x"),
-        {"host": s.target.host, **{name: value for name, value in sent.items() if value}},
-    )
 
 
 def _lifecycle(**rule: Any) -> Any:
@@ -58,151 +34,16 @@ def _rules(stage: Stage) -> Any:
     return stage.dev.get_bucket_lifecycle_configuration().get("Rules")
 
 
-def _cors_stays(s: Stage, a: Answer) -> tuple[object, object]:
-    # Zero seconds, where nothing was said of them, say nothing.
-    found = [dict(rule) for rule in s.dev.get_bucket_cors()["CORSRules"]]
-    for rule in found:
-        if not rule.get("MaxAgeSeconds"):
-            rule.pop("MaxAgeSeconds", None)
-    return found, _CORS["CORSRules"]
-
-
 def _rules_stay(s: Stage, a: Answer) -> tuple[object, object]:
     return _rules(s), _LIFECYCLE["Rules"]
 
 
-_CORS_CASES = [
-    Case(
-        "PutBucketCors",
-        "a rule",
-        lambda s: s.dev.put_bucket_cors(CORSConfiguration=_CORS),
-        before=(own,),
-        then=_cors_stays,
-    ),
-    Case(
-        "GetBucketCors",
-        "some rules",
-        lambda s: s.dev.get_bucket_cors(),
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    Case(
-        "GetBucketCors",
-        "none",
-        lambda s: s.dev.get_bucket_cors(),
-        404,
-        "NoSuchCORSConfiguration",
-        before=(own,),
-    ),
-    Case(
-        "DeleteBucketCors",
-        "all",
-        lambda s: s.dev.delete_bucket_cors(),
-        204,
-        before=(with_cors,),
-        then=lambda s, a: (s.dev.get_bucket_cors().code, "NoSuchCORSConfiguration"),
-    ),
-    Case(
-        "PutBucketCors",
-        "no rule",
-        lambda s: s.raw_document("cors", b"<CORSConfiguration/>"),
-        400,
-        "MalformedXML",
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    Case(
-        "PutBucketCors",
-        "no XML",
-        lambda s: s.raw_document("cors", b"{}"),
-        400,
-        "MalformedXML",
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    Case(
-        "PutBucketCors",
-        "a method that is unknown",
-        lambda s: s.dev.put_bucket_cors(
-            CORSConfiguration={"CORSRules": [{"AllowedOrigins": ["*"], "AllowedMethods": ["TRACE"]}]}
-        ),
-        400,
-        "InvalidRequest",
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    Case(
-        "PutBucketCors",
-        "two stars in an origin",
-        lambda s: s.dev.put_bucket_cors(
-            CORSConfiguration={"CORSRules": [{"AllowedOrigins": ["http://*.*"], "AllowedMethods": ["GET"]}]}
-        ),
-        400,
-        "InvalidRequest",
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    Case(
-        "PutBucketCors",
-        "a rule without an origin",
-        lambda s: s.raw_document(
-            "cors",
-            b"<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>",
-        ),
-        400,
-        "MalformedXML",
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    Case(
-        "PutBucketCors",
-        "a hundred and one rules",
-        lambda s: s.dev.put_bucket_cors(CORSConfiguration={"CORSRules": _CORS["CORSRules"] * 101}),
-        400,
-        "MalformedXML",
-        before=(with_cors,),
-        then=_cors_stays,
-    ),
-    *closed("bucket_cors", {"CORSConfiguration": _CORS}),
-    Case(
-        "OPTIONS",
-        "an origin that is allowed",
-        _preflight(headers="x-amz-date"),
-        before=(with_cors,),
-        then=lambda s, a: (
-            (a.headers.get("access-control-allow-origin"), a.headers.get("access-control-allow-headers")),
-            ("https://lab.example", "x-amz-date"),
-        ),
-    ),
-    Case(
-        "OPTIONS",
-        "another origin",
-        _preflight("https://evil.example"),
-        403,
-        "AccessForbidden",
-        before=(with_cors,),
-    ),
-    Case(
-        "OPTIONS", "another method", _preflight(method="DELETE"), 403, "AccessForbidden", before=(with_cors,)
-    ),
-    Case(
-        "OPTIONS",
-        "another header",
-        _preflight(headers="authorization"),
-        403,
-        "AccessForbidden",
-        before=(with_cors,),
-    ),
-    Case("OPTIONS", "a bucket without rules", _preflight(), 403, "AccessForbidden", before=(own,)),
-    Case("OPTIONS", "without an origin", _preflight(origin=""), 400, "BadRequest", before=(with_cors,)),
-    Case("OPTIONS", "without a method", _preflight(method=""), 400, "BadRequest", before=(with_cors,)),
-    Case(
-        "OPTIONS",
-        "the answer to the page itself",
-        lambda s: s.raw("GET", f"/{s.bucket}", later={"origin": "https://lab.example"}),
-        before=(with_cors,),
-        then=lambda s, a: (a.headers.get("access-control-allow-origin"), "https://lab.example"),
-    ),
+_NEVER_SET = [
+    ("GetBucketReplication", "get_bucket_replication", "ReplicationConfigurationNotFoundError"),
+    ("GetBucketWebsite", "get_bucket_website", "NoSuchWebsiteConfiguration"),
+    ("GetObjectLockConfiguration", "get_object_lock_configuration", "ObjectLockConfigurationNotFoundError"),
+    ("GetPublicAccessBlock", "get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
+    ("GetBucketOwnershipControls", "get_bucket_ownership_controls", "OwnershipControlsNotFoundError"),
 ]
 
 
@@ -294,6 +135,54 @@ _LIFECYCLE_CASES = [
     ),
     Case(
         "PutBucketLifecycle",
+        "how many older versions stay, which is not kept",
+        _lifecycle(NoncurrentVersionExpiration={"NoncurrentDays": 1, "NewerNoncurrentVersions": 3}),
+        501,
+        "NotImplemented",
+        before=(with_lifecycle,),
+        then=_rules_stay,
+    ),
+    Case(
+        "PutBucketLifecycle",
+        "another storage class, of which there is one only",
+        _lifecycle(Expiration={"Days": 9}, Transitions=[{"Days": 1, "StorageClass": "GLACIER"}]),
+        501,
+        "NotImplemented",
+        before=(with_lifecycle,),
+        then=_rules_stay,
+    ),
+    Case(
+        "PutBucketLifecycle",
+        "days and a date at once",
+        _lifecycle(Expiration={"Days": 1, "Date": "2099-01-01T00:00:00Z"}),
+        400,
+        "MalformedXML",
+        before=(with_lifecycle,),
+        then=_rules_stay,
+    ),
+    Case(
+        "PutBucketLifecycle",
+        "uploads with tags, which they have not",
+        _lifecycle(
+            Filter={"Tag": {"Key": "a", "Value": "1"}},
+            AbortIncompleteMultipartUpload={"DaysAfterInitiation": 1},
+        ),
+        400,
+        "InvalidRequest",
+        before=(with_lifecycle,),
+        then=_rules_stay,
+    ),
+    Case(
+        "PutBucketLifecycle",
+        "a prefix beside a filter",
+        _lifecycle(Prefix="a/", Expiration={"Days": 1}),
+        400,
+        "InvalidRequest",
+        before=(with_lifecycle,),
+        then=_rules_stay,
+    ),
+    Case(
+        "PutBucketLifecycle",
         "two rules of one name",
         lambda s: s.dev.put_bucket_lifecycle_configuration(
             LifecycleConfiguration={"Rules": [*_LIFECYCLE["Rules"], *_LIFECYCLE["Rules"]]}
@@ -315,14 +204,6 @@ _LIFECYCLE_CASES = [
     *closed("bucket_lifecycle", {"LifecycleConfiguration": _LIFECYCLE}),
 ]
 
-
-_NEVER_SET = [
-    ("GetBucketReplication", "get_bucket_replication", "ReplicationConfigurationNotFoundError"),
-    ("GetBucketWebsite", "get_bucket_website", "NoSuchWebsiteConfiguration"),
-    ("GetObjectLockConfiguration", "get_object_lock_configuration", "ObjectLockConfigurationNotFoundError"),
-    ("GetPublicAccessBlock", "get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
-    ("GetBucketOwnershipControls", "get_bucket_ownership_controls", "OwnershipControlsNotFoundError"),
-]
 
 _OTHERS = [
     Case(
@@ -392,4 +273,4 @@ _OTHERS = [
 ]
 
 
-CASES = [*_CORS_CASES, *_LIFECYCLE_CASES, *_OTHERS]
+CASES = [*_LIFECYCLE_CASES, *_OTHERS]
