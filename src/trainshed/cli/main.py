@@ -52,6 +52,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "key": ("trainshed.cli.access:key", "Create, list and delete access keys."),
         "ssh-keys": ("trainshed.cli.ssh:ssh_keys", "Register, list and remove public keys for ssh."),
         "login-link": ("trainshed.cli.access:login_link", "Print a link that signs in to the console once."),
+        "notify": ("trainshed.cli.notify:notify", "Be told when jobs end: by a URL or by mail."),
         "user": ("trainshed.cli.access:user", "Add and list users (administrators)."),
         "workspace": ("trainshed.cli.access:workspace", "Add and list workspaces and members."),
     },

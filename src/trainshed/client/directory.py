@@ -17,6 +17,7 @@ from trainshed.client.results import (
     Member,
     NewToken,
     NodeOffer,
+    NotificationTarget,
     SshAccess,
     SshKey,
     Token,
@@ -80,13 +81,37 @@ class Directory:
         answer = self._transport.get("/api/v1/access-keys")
         return [read_result(AccessKey, item) for item in answer["access_keys"]]
 
+    def notifications(self) -> list[NotificationTarget]:
+        """Where you are told about jobs."""
+        answer = self._transport.get("/api/v1/notifications")
+        return [read_result(NotificationTarget, item) for item in answer["targets"]]
+
+    def add_notification(
+        self, address: str, events: list[str] | None = None, *, covers_workspace: bool = False
+    ) -> NotificationTarget:
+        """Be told about jobs at a URL or a mail address; the answer holds the secret that signs the messages."""
+        body: dict[str, object] = {"address": address, "covers_workspace": covers_workspace}
+        if events is not None:
+            body["events"] = events
+        return read_result(NotificationTarget, self._transport.call("POST", "/api/v1/notifications", body))
+
+    def remove_notification(self, target: str) -> None:
+        """Be told there no more."""
+        self._transport.call("DELETE", f"/api/v1/notifications/{quote(target, safe='')}")
+
+    def test_notification(self, target: str) -> None:
+        """Send a message that only says that messages arrive."""
+        self._transport.call("POST", f"/api/v1/notifications/{quote(target, safe='')}/test", {})
+
     def ssh_keys(self) -> list[SshKey]:
         """Your public keys for ssh."""
         return [read_result(SshKey, item) for item in self._transport.get("/api/v1/ssh-keys")["ssh_keys"]]
 
     def add_ssh_key(self, key: str, name: str = "") -> SshKey:
         """Register a public key: it opens the jobs that you start from now on."""
-        return read_result(SshKey, self._transport.call("POST", "/api/v1/ssh-keys", {"key": key, "name": name}))
+        return read_result(
+            SshKey, self._transport.call("POST", "/api/v1/ssh-keys", {"key": key, "name": name})
+        )
 
     def remove_ssh_key(self, key: str) -> None:
         """Remove a key, by its fingerprint or its name."""

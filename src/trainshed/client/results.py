@@ -26,9 +26,10 @@ __all__ = [
     "Member",
     "MetricPoint",
     "MetricSeries",
-    "OpenTool",
     "NewToken",
     "NodeOffer",
+    "NotificationTarget",
+    "OpenTool",
     "SshAccess",
     "SshKey",
     "Token",
@@ -260,6 +261,23 @@ class AccessKey:
     access_key: str
     name: str
     created_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class NotificationTarget:
+    """A place where you are told about jobs. `secret` is only there right after it was added."""
+
+    id: str
+    kind: str
+    address: str
+    covers: str
+    owner: str
+    events: list[str]
+    created_at: float
+    last_event: str = ""
+    last_state: str = ""
+    last_error: str = ""
+    secret: str = ""
 
 
 @dataclass(frozen=True)

@@ -156,3 +156,4 @@ def _stop_waiting(control: Control, job: JobRow) -> None:
         )
         if changed is not None:
             control.tell(connection, changed, ending.message)
+            control.notify(connection, changed, "stopped")

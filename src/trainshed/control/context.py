@@ -37,6 +37,8 @@ class Control:
     revoke_credentials: Callable[[str], None]
     # The keys by which a job's nodes reach each other, and its owner reaches them.
     open_ssh_keys: Callable[[JobRow], dict[str, str]] = lambda job: {}
+    # Puts messages about a job on their way to whoever wants to be told, within the transaction of the event.
+    notify: Callable[[Connection, JobRow, str], None] = lambda _connection, _job, _event: None
     # Removes what nobody can reach any more: deleted jobs' files, abandoned uploads, expired credentials.
     tidy_up: Callable[[], object] = lambda: None
     # Variables that tell every process of a job where the platform is.

@@ -14,6 +14,7 @@ from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.model.flavor import preset_flavors
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import parse_obs_url
+from trainshed.model.notification import event_of_phase
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.rank_lint import lint_ranks
 from trainshed.model.rehearsal_load import warn_of_load
@@ -163,3 +164,4 @@ def _finish(control: Control, job: JobRow, phase: Phase, ending: Ending) -> None
         if changed is not None:
             level = "error" if phase is Phase.FAILED else "info"
             control.tell(connection, changed, f"{phase}: {ending.message} {ending.hint}".strip(), level)
+            control.notify(connection, changed, event_of_phase(phase))

@@ -15,6 +15,7 @@ from trainshed.engines.engine import Engine, NodeObservation
 from trainshed.model.attempt import Ending
 from trainshed.model.flavor import Flavor, find_flavor
 from trainshed.model.launch_plan import to_json
+from trainshed.model.notification import event_of_phase
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.progress import AttemptFacts, NodeFacts, Step, decide_step
 
@@ -79,6 +80,7 @@ def _record(
         if step.detail is Detail.HELD and job.detail != Detail.HELD.value:
             words = f"The training has ended; the job is held open for {_hold_of(job)} s: `trainshed hold` extends it."
             control.tell(connection, changed, words)
+            control.notify(connection, changed, "held")
         ending = to_json(step.ending) if step.ending else None
         if freed:
             change_attempt(
@@ -154,3 +156,4 @@ def _tell_end(control: Control, connection: Connection, job: JobRow, step: Step)
         control.tell(
             connection, job, f"{step.phase}.{said}", "error" if step.phase is Phase.FAILED else "info"
         )
+    control.notify(connection, job, "restarted" if step.kind == "restart" else event_of_phase(job.phase))

@@ -15,6 +15,7 @@ def main() -> int:
     process = begin("control")
     from trainshed.control.loop import run_loop
     from trainshed.daemon.control_wiring import build_control
+    from trainshed.services.notification_delivery import run_delivery
     from trainshed.services.platform import open_platform
 
     stop = threading.Event()
@@ -28,6 +29,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, ask_stop)
     signal.signal(signal.SIGINT, ask_stop)
     process.say_ready()
+    # In a thread of its own: a receiver that does not answer must not hold up any job.
+    sender = threading.Thread(target=run_delivery, args=(platform, stop), name="notifications", daemon=True)
+    sender.start()
     run_loop(build_control(platform), stop)
     return 0 if stop.is_set() else 1
 

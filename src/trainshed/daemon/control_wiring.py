@@ -24,6 +24,7 @@ from trainshed.services.job_credentials import (
     revoke_job_credentials,
 )
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, platform_variables
+from trainshed.services.notifications import tell_about_job
 from trainshed.services.platform import Platform
 from trainshed.services.ssh_keys import job_ssh_keys
 from trainshed.services.store_place import find_store
@@ -69,6 +70,7 @@ def build_control(platform: Platform) -> Control:
         open_ssh_keys=lambda job: job_ssh_keys(platform, job),
         revoke_credentials=lambda job_id: revoke_job_credentials(platform, job_id),
         tidy_up=lambda: tidy_up(platform),
+        notify=lambda connection, job, event: tell_about_job(platform, connection, job, event),
         platform_variables=platform_variables(platform),
         credential_names=CREDENTIAL_NAMES,
     )

@@ -31,7 +31,10 @@ __all__ = [
     "members",
     "metadata",
     "nodes",
+    "notification_targets",
+    "notifications",
     "sessions",
+    "ssh_keys",
     "tokens",
     "users",
     "workspaces",
@@ -227,6 +230,38 @@ ssh_keys = Table(
     Column("name", String(64), nullable=False),
     Column("key", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+)
+
+notification_targets = Table(
+    "notification_targets",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("workspace_id", ForeignKey("workspaces.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("covers", String(16), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("address", Text, nullable=False),
+    Column("events", _Json, nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column(
+        "target_id", ForeignKey("notification_targets.id", ondelete="CASCADE"), nullable=False, index=True
+    ),
+    Column("job_id", String(36), nullable=False),
+    Column("event", String(32), nullable=False),
+    Column("body", _Json, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("next_at", Double, nullable=False),
+    Index("ix_notifications_due", "state", "next_at"),
 )
 
 sessions = Table(

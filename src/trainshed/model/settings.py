@@ -27,6 +27,7 @@ class Settings:
     host: str = _setting("127.0.0.1", "Address that the API, the console and the object store listen on.")
     port: int = _setting(7480, "Port of the API and the console.")
     obs_port: int = _setting(7481, "Port of the object store.")
+    ssh_port: int = _setting(0, "Port for plain ssh clients, which enter jobs by registered keys; 0 is none.")
     tls: bool = _setting(False, "Speak TLS on both ports, with a certificate from the platform's own CA.")
     tls_certificate: str = _setting(
         "", "Certificate file (PEM, with its chain) in place of one from the platform's own CA."
@@ -84,6 +85,13 @@ class Settings:
     )
     quota_gb: int = _setting(0, "Gigabytes that a workspace may keep in the object store; 0 is no limit.")
     quota_objects: int = _setting(0, "Objects that a workspace may keep; 0 is no limit.")
+    smtp_url: str = _setting(
+        "", "Mail server for notifications: smtp://user:password@host:587 (STARTTLS where it offers it) or smtps://."
+    )
+    smtp_from: str = _setting("", "Sender of mails; by default trainshed@ and the machine's name.")
+    webhooks_may_be_private: bool = _setting(
+        False, "Whether notifications may be sent to addresses of private networks and of this machine."
+    )
     kept_quota_gb: int = _setting(
         0, "Gigabytes that the home and data folders of a workspace's jobs may hold; 0 is no limit."
     )
