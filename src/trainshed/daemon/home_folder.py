@@ -147,7 +147,7 @@ def load_settings(home: Home, environment: Mapping[str, str], given: Mapping[str
             f"settings.toml cannot be read: {fault}.", hint=f"Correct {home.settings}.", where="settings.toml"
         ) from None
     settings = read_settings(table, environment, given)
-    for name in ("port", "obs_port"):
+    for name in ("port", "obs_port", "ssh_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise InvalidInput(
                 f"{getattr(settings, name)} is not a port.",

@@ -84,6 +84,8 @@ def choose_ports(settings: Settings) -> Settings:
     """The settings with both ports known to be free; port 0 becomes any free one."""
     port = _usable_port(settings.host, settings.port, "--port")
     obs_port = _usable_port(settings.host, settings.obs_port, "--obs-port", not_this=port)
+    if settings.ssh_port:
+        _usable_port(settings.host, settings.ssh_port, "ssh_port")
     return replace(settings, port=port, obs_port=obs_port)
 
 

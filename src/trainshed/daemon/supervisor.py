@@ -33,6 +33,8 @@ CHILDREN = {
     "control": "trainshed.daemon.control_process",
     "fork-server": "trainshed.daemon.fork_server",
 }
+# Only where the settings name a port for it.
+SSH_MODULE = "trainshed.daemon.ssh_process"
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 30.0
@@ -330,6 +332,7 @@ def main() -> int:
             "public_obs_url": settings.public_obs_url,
             "rehearse": settings.rehearse,
         },
+        modules={**CHILDREN, **({"ssh": SSH_MODULE} if settings.ssh_port else {})},
         say=say,
         on_ready=lambda: say(banner) if banner else None,
     )

@@ -28,6 +28,7 @@ class Settings:
     port: int = _setting(7480, "Port of the API and the console.")
     obs_port: int = _setting(7481, "Port of the object store.")
     ssh_port: int = _setting(0, "Port for plain ssh clients, which enter jobs by registered keys; 0 is none.")
+    ssh_port: int = _setting(0, "Port for plain ssh clients, which enter jobs by registered keys; 0 is none.")
     tls: bool = _setting(False, "Speak TLS on both ports, with a certificate from the platform's own CA.")
     tls_certificate: str = _setting(
         "", "Certificate file (PEM, with its chain) in place of one from the platform's own CA."

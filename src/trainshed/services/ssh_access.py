@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.db import jobs as db
 from trainshed.db.engine import read
 from trainshed.db.jobs import JobRow
-from trainshed.model.errors import Conflict, NotFound, Unavailable
+from trainshed.db.ssh_keys import ssh_key_by_fingerprint
+from trainshed.db.users import user_by_id
+from trainshed.db.workspaces import list_workspaces, roles_of_user
+from trainshed.model.errors import Conflict, NotFound, TrainshedError, Unavailable
 from trainshed.model.launch_plan import NodeLaunch, from_json
 from trainshed.model.phase import Phase
-from trainshed.model.ssh import parse_public_key
+from trainshed.model.ssh import CLIENT_KEY, parse_public_key
 from trainshed.services.access import require
-from trainshed.services.identity import Caller
+from trainshed.services.identity import EVERYTHING, Caller, identify
 from trainshed.services.platform import Platform
-from trainshed.services.ssh_keys import certify, host_key_of
+from trainshed.services.ssh_keys import certify, host_key_of, job_ssh_keys
 
-__all__ = ["SshAccess", "SshGate", "find_gate", "grant_access"]
+__all__ = ["SshAccess", "SshEntry", "SshGate", "find_entry", "find_gate", "grant_access", "is_registered"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,19 @@ class SshGate:
     job: JobRow
     socket: Path
     launch: NodeLaunch
+
+
+@dataclass(frozen=True)
+class SshEntry:
+    """All that the platform's ssh port needs to carry a user's sessions into a job."""
+
+    user_name: str
+    job_id: str
+    node: int
+    socket: Path
+    user: str
+    client_key: str
+    host_key: str
 
 
 def grant_access(
@@ -109,6 +126,58 @@ def find_gate(platform: Platform, caller: Caller, ref: str, node: int = 0) -> Ss
     if not folder.ssh_gate.exists():
         raise _not_ready(job, node)
     return SshGate(job, folder.ssh_gate, launch)
+
+
+def is_registered(platform: Platform, fingerprint: str) -> bool:
+    """Whether a key belongs to a user who may still sign in."""
+    with read(platform.engine) as connection:
+        key = ssh_key_by_fingerprint(connection, fingerprint)
+        user = user_by_id(connection, key.user_id) if key is not None else None
+    return user is not None and user.disabled_at is None
+
+
+def find_entry(platform: Platform, fingerprint: str, name: str) -> SshEntry:
+    """The way into the job that a user name of the ssh port means, for the owner of a registered key.
+
+    The name is a job's name or id, and `.N` behind it chooses a node: `my-job.1`.
+    """
+    ref, dot, number = name.rpartition(".")
+    node = int(number) if dot and number.isdigit() else 0
+    ref = ref if dot and number.isdigit() else name
+    refusal: TrainshedError = NotFound(
+        f"There is no job '{ref[:80]}'.", hint="The user name is a job's name or id: ssh -p PORT JOB@host."
+    )
+    for caller in _callers_of_key(platform, fingerprint):
+        try:
+            gate = find_gate(platform, caller, ref, node)
+        except NotFound as fault:
+            refusal = fault if fault.code == "no_such_node" else refusal
+            continue
+        return SshEntry(
+            user_name=caller.user_name,
+            job_id=gate.job.id,
+            node=node,
+            socket=gate.socket,
+            user=gate.launch.user,
+            client_key=job_ssh_keys(platform, gate.job)[CLIENT_KEY],
+            host_key=host_key_of(platform, gate.job.id),
+        )
+    raise refusal
+
+
+def _callers_of_key(platform: Platform, fingerprint: str) -> Iterator[Caller]:
+    """The owner of a key, in each of the owner's workspaces."""
+    with read(platform.engine) as connection:
+        key = ssh_key_by_fingerprint(connection, fingerprint)
+        user = user_by_id(connection, key.user_id) if key is not None else None
+        if user is None or user.disabled_at is not None:
+            return
+        if user.is_admin:
+            workspaces = [row.id for row in list_workspaces(connection)]
+        else:
+            workspaces = [row.workspace_id for row in roles_of_user(connection, user.id)]
+        callers = [identify(connection, user.id, workspace, EVERYTHING) for workspace in workspaces]
+    yield from callers
 
 
 def _not_ready(job: JobRow, node: int) -> Unavailable:

@@ -31,6 +31,7 @@ __all__ = [
     "job_ssh_keys",
     "list_ssh_keys",
     "make_pair",
+    "port_key",
     "remove_ssh_key",
 ]
 
@@ -128,6 +129,11 @@ def job_ssh_keys(platform: Platform, job: JobRow) -> dict[str, str]:
 def host_key_of(platform: Platform, job_id: str) -> str:
     """The public key by which a job's nodes prove who they are."""
     return make_pair(derive(platform, f"ssh-host:{job_id}"), "")[1]
+
+
+def port_key(platform: Platform) -> str:
+    """The private key by which the platform's own ssh port proves who it is."""
+    return make_pair(derive(platform, "ssh-port"), "trainshed")[0]
 
 
 def certify(platform: Platform, job_id: str, user: str, key: str, who: str) -> str:
