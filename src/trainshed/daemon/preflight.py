@@ -24,7 +24,16 @@ __all__ = [
 ]
 
 # What `trainshed up` imports beside the packages that the command line has anyway.
-SERVER_MODULES = ("alembic", "argon2", "cryptography", "fastapi", "granian", "jinja2", "sqlalchemy")
+SERVER_MODULES = (
+    "alembic",
+    "argon2",
+    "asyncssh",
+    "cryptography",
+    "fastapi",
+    "granian",
+    "jinja2",
+    "sqlalchemy",
+)
 _PORT_WAIT_SECONDS = 3.0
 # A port given out here is bound a moment later: until then no outgoing connection may happen to get it.
 _QUIET_PORTS = range(24000, 32000)

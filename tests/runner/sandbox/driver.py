@@ -23,7 +23,7 @@ from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import Environment, GeneratedFile, Limits, NodeLaunch, Peer
 from trainshed.runner.broker import Broker
-from trainshed.runner.gang import join_gang
+from trainshed.runner.gang import is_gang, join_gang
 from trainshed.runner.sandbox import (
     Forward,
     Mount,
@@ -35,7 +35,7 @@ from trainshed.runner.sandbox import (
     namespace,
 )
 from trainshed.runner.site import PlatformPort, Site
-from trainshed.runner.ssh import SshDoor, plan_door
+from trainshed.runner.ssh import Gate, SshDoor, plan_door
 from trainshed.store import open_store
 
 SYS_KEYCTL, SYS_ADD_KEY = {"x86_64": 250, "aarch64": 219}, {"x86_64": 248, "aarch64": 217}
@@ -81,7 +81,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         )
         ports = tuple(PlatformPort(item[0], item[1]) for item in request.get("forwards", []))
         launch = plan_node(request, peers)
-        gang = join_gang(RunFolder(run_folder), launch, Site("", "", ports))
+        if is_gang(launch):
+            gang = join_gang(RunFolder(run_folder), launch, Site("", "", ports))
         if "keys" in request:
             RunFolder(run_folder).secrets.write_text(json.dumps(request["keys"]))
             door = plan_door(launch, RunFolder(run_folder))
@@ -110,8 +111,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         files=(*door.files, *(GeneratedFile(*item) for item in request.get("files", []))),
         network=request.get("network", "none"),
         forwards=tuple(Forward(*item) for item in request.get("forwards", [])),
-        hostname=peers[request["node"]].names[0] if gang else "trainshed",
-        peers=peers if gang else (),
+        hostname=peers[request["node"]].names[0] if "node" in request else "trainshed",
+        peers=peers if "node" in request else (),
         shared_network=gang.network if gang else -1,
         limits=Limits(**{"grace": 1, **request.get("limits", {})}),
         outside_uid=65534 if os.geteuid() == 0 else None,
@@ -155,6 +156,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     sandbox.start(processes, door.services(processes))
     if broker is not None:
         broker.start(sandbox.bindings)
+    gate = None
+    if door.port:
+        gate = Gate.open(run_folder / "ssh.sock", sandbox.init_pid, door.address, door.port)
     deadline = time.monotonic() + 60
     stop = request.get("stop")
     while not sandbox.ended:
@@ -174,6 +178,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         if time.monotonic() > deadline:
             answer["message"] = "the test's time is over"
             sandbox.kill()
+    if gate is not None:
+        gate.close()
     answer["usage"] = dataclasses.asdict(sandbox.usage())
     answer["out_of_memory"] = sandbox.out_of_memory()
     sandbox.close()

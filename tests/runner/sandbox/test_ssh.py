@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
+import subprocess
+import sys
 import textwrap
+import time
 from typing import Any
 
 import pytest
@@ -135,6 +139,61 @@ def test_nobody_comes_in_without_the_jobs_key_and_the_end_of_the_server_ends_not
     assert found["stranger"][0] == 255
     assert "Permission denied" in found["stranger"][2]
     assert found["again"] == [0, "node-1\n", ""]
+
+
+@pytest.mark.parametrize(("nodes", "network"), [(1, "none"), (1, "open"), (2, "platform")])
+def test_the_platform_reaches_the_server_through_the_run_folder(host: Any, nodes: int, network: str) -> None:
+    running = [
+        host.start(WAIT.replace("/tmp/over", f"/tmp/over-{node}"), **request)
+        for node in range(nodes)
+        for request in [
+            {"run": f"node-{node}", "node": node, "nodes": nodes, "keys": make_keys(), "network": network}
+        ]
+    ]
+    for node, one in enumerate(running):
+        gate = one.folder / "ssh.sock"
+        deadline = time.monotonic() + 30
+        while not gate.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        (one.folder / "id").touch(0o600)
+        (one.folder / "id").write_text(make_keys()[CLIENT_KEY])
+        done = subprocess.run(
+            [
+                *("ssh", "-F", "/dev/null", "-i", str(one.folder / "id"), "-o", "BatchMode=yes"),
+                *(
+                    "-o",
+                    "StrictHostKeyChecking=no",
+                    "-o",
+                    "UserKnownHostsFile=/dev/null",
+                    "-o",
+                    "LogLevel=ERROR",
+                ),
+                *("-o", f"ProxyCommand={sys.executable} -c {shlex.quote(CONNECT)} {gate}"),
+                *("me@job", f"hostname; touch /tmp/over-{node}"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, f"node-{node}\n"), done.stderr
+    for one in running:
+        one.finish()
+        assert not (one.folder / "ssh.sock").exists()
+
+
+CONNECT = """
+import os, socket, sys, threading
+gate = socket.socket(socket.AF_UNIX)
+gate.connect(sys.argv[1])
+def send():
+    while data := os.read(0, 65536):
+        gate.sendall(data)
+threading.Thread(target=send, daemon=True).start()
+while data := gate.recv(65536):
+    os.write(1, data)
+"""
 
 
 MPI = """
