@@ -98,13 +98,13 @@ def platform(
         support.stop_platform(path)
 
 
-def submit(platform: Any, name: str, wait: float) -> None:
-    code = platform.home.path.parent / "code"
+def submit(platform: Any, name: str, wait: float, code: str = "") -> None:
+    code = code or str(platform.home.path.parent / "code")
     with platform.client() as client:
         client.submit(
             {
                 "name": name,
-                "code": str(code),
+                "code": code,
                 "boot": "train.py",
                 "parameters": {"wait": str(wait)},
                 "inputs": {"data_url": "obs://data/in/"},
@@ -131,14 +131,17 @@ def test_commands_jobs_and_clients_work_the_same(platform: Any, server: Any, tmp
     with platform.client() as client:
         assert client.wait("first", timeout=90).phase == "Completed"
     check_results(platform, "first", tmp_path / "back")
-    submit(platform, "second", 0)
+    # Its code lies in the store: the job gets a copy of its own.
+    copied = platform.cli("obs", "cp", "-r", platform.home.path.parent / "code", "obs://data/code/")
+    assert copied.exit_code == 0, copied.output
+    submit(platform, "second", 0, code="obs://data/code/")
     with platform.client() as client:
         assert client.wait("second", timeout=90).phase == "Completed"
     assert "already on this machine" in platform.cli("logs", "second", "--platform").output
 
     shown = platform.cli("obs", "ls", "obs://data/")
     assert [line.split()[-1] for line in shown.stdout.splitlines()] == [
-        f"obs://data/{name}/" for name in ("first", "in", "mox", "second")
+        f"obs://data/{name}/" for name in ("code", "first", "in", "mox", "second")
     ]
     pair = platform.cli("credentials", "--format", "json").json()
     with warnings.catch_warnings():

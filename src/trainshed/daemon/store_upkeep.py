@@ -15,7 +15,6 @@ from trainshed.services.platform import Platform, open_platform
 from trainshed.services.store_place import external_address
 from trainshed.store.embedded.check import CheckReport
 from trainshed.store.embedded.store import EmbeddedStore
-from trainshed.store.external.store import ExternalStore
 from trainshed.store.object_store import ObjectStore, Usage
 
 __all__ = [
@@ -40,8 +39,10 @@ def tidy_store(store: ObjectStore) -> None:
         expired = store.expire_objects()
         if expired:
             _log.info("Lifecycle rules removed %s objects.", expired)
-        if isinstance(store, EmbeddedStore | ExternalStore):
-            store.collect_garbage()
+        # Each store has its own kind of garbage.
+        collect: Callable[[], int] | None = getattr(store, "collect_garbage", None)
+        if collect is not None:
+            collect()
     except TrainshedError as error:
         _log.warning("The store could not be tidied up: %s", error)
     except Exception:
@@ -98,12 +99,19 @@ def check_home(
 def collect_home(home: Home) -> tuple[int, int]:
     """Remove what lifecycle rules say is over and what nothing needs: objects, and files of dead processes."""
     address = external_address(home)
-    store = _open(home) if address is None else ExternalStore(address)
+    if address is not None:
+        from trainshed.store.external.store import ExternalStore
+
+        external = ExternalStore(address)
+        try:
+            return external.expire_objects(), external.collect_garbage()
+        finally:
+            external.close()
+    store = _open(home)
     try:
         expired = store.expire_objects()
         removed = store.collect_garbage()
-        if isinstance(store, EmbeddedStore):
-            store.recount()
+        store.recount()
         return expired, removed
     finally:
         store.close()
