@@ -205,3 +205,17 @@ def test_a_missing_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrainshedError, match="There is no file"):
         restore_backup(tmp_path / "nothing.tar", Home(tmp_path / "home"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_with_an_external_store_finds_it_again(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "home")
+    write_marker(home)
+    settings = Settings(store_url="s3://lab/shed", store_access_key="access", store_secret_key="secret")
+    opened = open_platform(home, settings)
+    first_start(opened)
+    opened.close()
+    assert write_backup(home, tmp_path / "backup.tar").objects == 0
+    restored = Home(tmp_path / "restored")
+    restore_backup(tmp_path / "backup.tar", restored)
+    assert restored.external_store.read_bytes() == home.external_store.read_bytes()
+    assert restored.external_store.stat().st_mode & 0o777 == 0o600 and not restored.store.exists()
