@@ -26,6 +26,7 @@ __all__ = [
 # What `trainshed up` imports beside the packages that the command line has anyway.
 SERVER_MODULES = (
     "alembic",
+    "anycrc",
     "argon2",
     "asyncssh",
     "cryptography",
