@@ -83,4 +83,4 @@ def sign(secret: str, time: int, body: bytes) -> str:
 
 def retry_delay(tries: int) -> float:
     """Seconds until a message is tried again that could not be delivered so many times."""
-    return min(_LONGEST_DELAY, _FIRST_DELAY * 3 ** max(0, tries - 1))
+    return min(_LONGEST_DELAY, _FIRST_DELAY * 3.0 ** max(0, tries - 1))
