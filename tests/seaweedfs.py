@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-__all__ = ["Endpoint", "SeaweedServer", "find_weed", "shared_endpoint"]
+__all__ = ["Endpoint", "SeaweedServer", "find_weed", "shared_endpoint", "start_server"]
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 _START_SECONDS = 60.0
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,19 @@ class SeaweedServer:
         return {**keep, "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1", "GOMEMLIMIT": "384MiB"}
 
 
+def start_server(folder: Path) -> SeaweedServer:
+    """A server that runs; should another program take one of its ports in that moment, with other ones."""
+    for turn in range(_TRIES):
+        server = SeaweedServer(folder / str(turn))
+        try:
+            server.start()
+            return server
+        except RuntimeError:
+            if turn == _TRIES - 1:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
 def shared_endpoint(folder: Path, owner: int) -> Endpoint:
     """One server for all processes that name the same folder; it ends when `owner` does."""
     ready = folder / "seaweedfs.json"
@@ -199,7 +213,7 @@ def shared_endpoint(folder: Path, owner: int) -> Endpoint:
                 [sys.executable, __file__, "--until", str(owner), str(folder / "seaweedfs")],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                timeout=_START_SECONDS + 10,
+                timeout=_START_SECONDS * _TRIES + 10,
                 check=True,
             )
             url = done.stdout.decode().strip()
@@ -210,19 +224,19 @@ def shared_endpoint(folder: Path, owner: int) -> Endpoint:
 def _serve_until(owner: int, folder: Path) -> None:
     """Serve in a process of its own, once that does; it ends with the owner."""
     descriptor = os.pidfd_open(owner)
-    server = SeaweedServer(folder)
     reader, writer = os.pipe()
+    log = folder.with_suffix(".log")
     if os.fork():
         os.close(writer)
         url = os.read(reader, 1000).decode()
         sys.stdout.write(url)
-        sys.exit(0 if url else 1)
+        sys.exit(0 if url else f"SeaweedFS did not start:\n{log.read_text()[-2000:]}")
     # A session of its own: an interrupt at the terminal is for those who run the tests.
     os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 1)
-    os.dup2(nothing, 2)
-    server.start()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    server = start_server(folder)
     try:
         os.write(writer, server.endpoint.url.encode())
         os.close(writer)

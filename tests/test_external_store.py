@@ -53,8 +53,7 @@ print("done", number, flush=True)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A SeaweedFS that this module may kill, with the bucket `shed`."""
-    server = _shared.SeaweedServer(tmp_path_factory.mktemp("seaweedfs"))
-    server.start()
+    server = _shared.start_server(tmp_path_factory.mktemp("seaweedfs"))
     try:
         endpoint = server.endpoint
         keys = Credentials(endpoint.access_key, endpoint.secret_key)
@@ -226,6 +225,10 @@ def test_a_home_stays_with_its_store(support: Any, platform: Any, variables: dic
     for place in ("s3://shed/another", "s3://other/the lab"):
         moved = support.run_cli("up", "--home", path, "--detach", "--store", place, environment=variables)
         assert moved.exit_code != 0 and "s3://shed/the lab" in moved.output
+    stranger = path.with_name("stranger")
+    place = "s3://shed/the lab"
+    second = support.run_cli("up", "--home", stranger, "--detach", "--store", place, environment=variables)
+    assert second.exit_code != 0 and "belongs to another platform" in second.output and not stranger.exists()
     # Without a word about the store, and without its keys, it is the one that it was.
     again = support.start_platform(path)
     assert "obs://data/in/" in again.cli("obs", "ls", "obs://data/").stdout

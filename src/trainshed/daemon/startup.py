@@ -87,8 +87,10 @@ def prepare(path: Path, given: Mapping[str, Any], environment: Mapping[str, str]
     try:
         write_marker(home)
         settings = prepare_tls(home, settings)
-        _prepare_store(home, settings)
+        was_settled = home.external_store.exists()
         login_link = _prepare_state(home, settings)
+        # Last: what fails before leaves the place to whoever tries again.
+        _claim_store(home, may_be_away=was_settled)
     except BaseException:
         if home.marker.name not in before and not settings.database_url:
             # A first start that failed leaves nothing. (An external database may hold values by now that
@@ -107,26 +109,18 @@ def _store_place(home: Home) -> str:
     return f"{address.place} at {address.endpoint or address.region}" if address else ""
 
 
-def _prepare_store(home: Home, settings: Settings) -> None:
-    """Remember the external store, if there is one, and see that it can be used.
+def _claim_store(home: Home, *, may_be_away: bool) -> None:
+    """See that the external store, if there is one, can be used, and by this platform alone.
 
     A first start needs it. Later ones do not wait for an endpoint that is away: it may come back.
     """
-    from trainshed.services.store_place import external_address, find_store
-    from trainshed.store import open_store
+    from trainshed.services.store_place import claim_store
 
-    is_first = external_address(home) is None
-    url = find_store(home, settings)
-    if external_address(home) is None:
-        return
-    store = open_store(url)
     try:
-        store.buckets("")
+        claim_store(home)
     except Unavailable as fault:
-        if is_first or fault.code != "store_unreachable":
+        if not may_be_away or fault.code != "store_unreachable":
             raise
-    finally:
-        store.close()
 
 
 def _remove_new(home: Home, before: set[str]) -> None:

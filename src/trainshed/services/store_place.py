@@ -7,6 +7,7 @@ runners and commands of the operator find it there, whatever variables they were
 from __future__ import annotations
 
 import json
+import secrets
 from urllib.parse import quote
 
 from trainshed.durable import write_durably
@@ -15,7 +16,7 @@ from trainshed.model.home import Home
 from trainshed.model.settings import Settings
 from trainshed.store.external.address import Address, parse_place
 
-__all__ = ["check_store_settings", "external_address", "find_store", "settle_store"]
+__all__ = ["check_store_settings", "claim_store", "external_address", "find_store", "settle_store"]
 
 
 def find_store(home: Home, settings: Settings) -> str:
@@ -89,6 +90,7 @@ def settle_store(home: Home, settings: Settings) -> None:
         "region": wanted.region,
         "access_key": settings.store_access_key or old.get("access_key", ""),
         "secret_key": settings.store_secret_key or old.get("secret_key", ""),
+        "platform": old.get("platform") or secrets.token_hex(16),
     }
     if not record["secret_key"]:
         raise InvalidInput(
@@ -99,6 +101,23 @@ def settle_store(home: Home, settings: Settings) -> None:
     if record != old:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(home.external_store, record)
+
+
+def claim_store(home: Home) -> None:
+    """Make the external place this platform's own; one that another platform uses is refused.
+
+    Buckets there belong to workspaces that only that platform knows.
+    """
+    address = external_address(home)
+    if address is None:
+        return
+    from trainshed.store.external.store import ExternalStore
+
+    store = ExternalStore(address)
+    try:
+        store.claim(json.loads(home.external_store.read_bytes())["platform"])
+    finally:
+        store.close()
 
 
 def _elsewhere(home: Home, where: str, wanted: str) -> Conflict:

@@ -63,6 +63,13 @@ def test_the_name_of_a_removed_bucket_stays_with_its_workspace_for_a_while(
     other.close()
 
 
+def test_a_place_belongs_to_one_platform(external: ExternalStore) -> None:
+    external.claim("first")
+    external.claim("first")
+    with pytest.raises(Conflict, match="another platform"):
+        external.claim("second")
+
+
 def test_of_many_who_make_a_bucket_one_wins(external: ExternalStore) -> None:
     ends: list[str] = []
 

@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 
-from trainshed.model.errors import InvalidInput, NotAllowed, NotFound, TrainshedError, Unavailable
+from trainshed.model.errors import Conflict, InvalidInput, NotAllowed, NotFound, TrainshedError, Unavailable
 from trainshed.model.names import check_key
 from trainshed.store.external.address import Address, Credentials
 from trainshed.store.external.bucket_records import BucketRecords, is_internal, no_such_bucket
@@ -49,6 +49,31 @@ class ExternalCore:
     def close(self) -> None:
         """Close the connections."""
         self._wire.close()
+
+    def claim(self, platform_id: str) -> None:
+        """Make this place a platform's own; one that belongs to another is refused."""
+        name = self._layout.own("platform")
+        for _ in range(2):
+            try:
+                owner = self._wire.ask("GET", name).body.decode("utf-8", "replace")
+            except Refused as refused:
+                if refused.status != 404:
+                    raise self._explain(refused, "", name) from refused
+            else:
+                if owner == platform_id:
+                    return
+                raise Conflict(
+                    f"{self.address.place} belongs to another platform.",
+                    hint="Use another prefix; a platform that was lost comes back with `trainshed restore`.",
+                    code="other_platform",
+                )
+            guard = {"if-none-match": "*"} if self._layout.terms.has_conditions else {}
+            try:
+                self._wire.ask("PUT", name, headers=guard, body=platform_id.encode())
+                return
+            except Refused as refused:
+                if refused.status not in (409, 412):
+                    raise self._explain(refused, "", name) from refused
 
     # --- buckets ---
 

@@ -1,6 +1,7 @@
 """What lies where in the external bucket, and what the endpoint can do.
 
     PREFIX/.trainshed/store.json            how keys are written here, and whether writes can be conditional
+    PREFIX/.trainshed/platform              whose place this is
     PREFIX/.trainshed/buckets/NAME.json     a bucket: its workspace and its settings
     PREFIX/.trainshed/uploads/NAME/ID.json  an upload in parts that is not finished
     PREFIX/NAME/KEY                         an object
