@@ -146,6 +146,7 @@ def test_a_command_runs_once_per_node_with_parameters_as_variables(plan: Plan) -
     process = nodes[0].processes[0]
     assert process.arguments == ("/bin/bash", "-c", COMMAND["command"])
     assert process.variables["epochs"] == "3"
+    assert process.variables["data_url"] == "s3://paddle/empty/"
     assert process.variables["DLS_DATA_URL"] == "s3://paddle/empty/"
     assert nodes[0].code_links == "/home/work/user-job-dir"
     ascend = plan(COMMAND, devices=8)[0].processes[0].variables

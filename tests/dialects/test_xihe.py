@@ -78,6 +78,7 @@ def test_reserved_names_are_refused(dialect: str, label: str, field: str) -> Non
         ({"boot": "x.py", "outputs": {"a-b": "obs://b/"}, "access": {"a-b": "env"}}, "outputs.a-b"),
         ({"command": "x", "inputs": {"MA_JOB_DIR": "obs://b/"}}, "inputs.MA_JOB_DIR"),
         ({"command": "x", "outputs": {"HOME": "obs://b/"}}, "outputs.HOME"),
+        ({"dialect": "modelarts-v1", "command": "x", "inputs": {"DLS_X": "obs://b/"}}, "inputs.DLS_X"),
     ],
 )
 def test_a_path_that_is_told_by_a_variable_does_not_replace_one_of_the_platforms(
@@ -92,7 +93,7 @@ def test_other_names_are_not_refused() -> None:
     check_names(
         {"dialect": "modelarts-v2", "boot": "x.py", "inputs": {"PATH": "obs://b/", "a-b": "obs://b/"}}
     )
-    check_names({"dialect": "modelarts-v1", "command": "x", "inputs": {"a-b": "obs://b/"}})
+    check_names({"dialect": "native", "command": "x", "inputs": {"a-b": "obs://b/"}})
     for dialect in ("native", "modelarts-v1", "modelarts-v2", "xihe"):
         check_names({"dialect": dialect, "boot": "x.py", "parameters": {"epochs": 1, "learning-rate": 1}})
     check_names({"dialect": "modelarts-v1", "command": "x", "parameters": {"epochs": 1}})

@@ -68,7 +68,8 @@ def plan_node(job: PlannedJob, world: World, node: WorldNode) -> NodeView:
     common = {**_variables(job, world, node, code_path, urls), **pip_variables(spec)}
     log = f"{_LOG}/{resource_id(job)}"
     if job.is_command:
-        common |= {name: render_value(value) for name, value in spec.get("parameters", {}).items()}
+        named = [*urls.items(), *spec.get("parameters", {}).items()]
+        common |= {name: render_value(value) for name, value in named}
         variables = {**common, **ascend_variables(job, world, node, 0, HOME, log)}
         ranks: tuple[RankView, ...] = (RankView(command_of(spec, node), HOME, variables),)
         workspaces: tuple[str, ...] = ()

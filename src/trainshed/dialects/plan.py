@@ -73,7 +73,7 @@ def _variable_labels(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
     is_command = bool(spec.get("command"))
     if is_command:
         yield from (("parameters", label) for label in spec.get("parameters", {}))
-    tells_all = is_command and spec.get("dialect") in ("modelarts-v2", "xihe")
+    tells_all = is_command and spec.get("dialect") in ("modelarts-v1", "modelarts-v2", "xihe")
     for field in ("inputs", "outputs"):
         for label in spec.get(field, {}):
             if tells_all or access.get(label) == "env":
