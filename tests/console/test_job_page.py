@@ -174,3 +174,19 @@ def test_a_log_that_does_not_exist_is_an_error_page(browser: Any, jobs: Any, str
 def test_a_log_of_an_attempt_that_was_not_is_an_error_page(browser: Any, jobs: Any) -> None:
     row = jobs.add()
     assert browser.get(f"/jobs/{row.id}/log?stream=rank-0&attempt=7").status_code == 404
+
+
+def test_an_unknown_failure_shows_its_place_and_the_end_of_the_log(browser: Any, jobs: Any) -> None:
+    ending = FAILURE | {"rank": 0, "reason": "unknown", "place": "/job/code/train.py:7", "node": 1}
+    row = jobs.add(phase=Phase.FAILED, ending=ending, nodes=2)
+    page = browser.get(f"/jobs/{row.id}").text
+    assert "/job/code/train.py:7" in page and "does not know this failure" in page and ", node 1" in page
+
+
+def test_tensorboard_is_offered_once_a_job_has_started(browser: Any, jobs: Any) -> None:
+    waiting = jobs.add(phase=Phase.PENDING)
+    assert 'id="tensorboard"' not in browser.get(f"/jobs/{waiting.id}").text
+    ended = jobs.add(phase=Phase.COMPLETED, attempt=1)
+    assert f'href="/jobs/{ended.id}/tensorboard"' in browser.get(f"/jobs/{ended.id}").text
+    answer = browser.get(f"/jobs/{waiting.id}/tensorboard")
+    assert answer.status_code == 409 and "has not started yet" in answer.text

@@ -50,6 +50,7 @@ def create_console(platform: Platform) -> ASGIApp:
             Route("/jobs", listing.show),
             Route("/jobs/{job}", job.show),
             Route("/jobs/{job}/log", job.download),
+            Route("/jobs/{job}/tensorboard", job.tensorboard),
             Route("/jobs/{job}/stop", job.stop, methods=["POST"]),
             Route("/jobs/{job}/rerun", job.rerun, methods=["POST"]),
             Route("/jobs/{job}/delete", job.delete, methods=["POST"]),

@@ -15,7 +15,7 @@ from trainshed.console.job_list import digest_of
 from trainshed.console.site import Site
 from trainshed.console.visitor import Visitor, visitor_of
 from trainshed.model.phase import Phase
-from trainshed.services import jobs, leftovers, logs
+from trainshed.services import jobs, leftovers, logs, tensorboard
 from trainshed.services.access import may
 from trainshed.services.failure_facts import telling_stream
 from trainshed.services.jobs import JobView
@@ -103,6 +103,13 @@ class JobPages:
         headers = {"Content-Disposition": f'attachment; filename="{name}.log"'}
         return StreamingResponse(pieces(), media_type="text/plain; charset=utf-8", headers=headers)
 
+    def tensorboard(self, request: Request) -> Response:
+        """Go on to TensorBoard, which is served from another origin."""
+        visitor = visitor_of(self._site.platform, request)
+        ref = request.path_params["job"]
+        opened = tensorboard.open_tensorboard(self._site.platform, visitor.caller, ref)
+        return RedirectResponse(opened.url, status_code=303, headers={"Cache-Control": "no-store"})
+
     async def stop(self, request: Request) -> Response:
         """Ask the job to stop."""
         return await self._act(request, self._stop)
@@ -156,6 +163,7 @@ class JobPages:
             "events": events[-_STORY_LIMIT:],
             "events_left_out": max(0, len(events) - _STORY_LIMIT),
             "default_stream": _telling_stream(job),
+            "has_tools": job.attempt > 0 and self._site.platform.settings.tools_port >= 0,
             "may_stop": not phase.is_terminal
             and phase is not Phase.TERMINATING
             and may(caller, "job.stop", owned),

@@ -34,6 +34,7 @@ DETAILS: dict[str, str] = {
     "installing": _("installing packages"),
     "training": _("training"),
     "uploading": _("uploading outputs"),
+    "training ended, held open": _("training ended, held open"),
     "stopping": _("stopping"),
     "lost": _("out of reach"),
 }

@@ -19,6 +19,7 @@ from trainshed.daemon.tls import watch_certificate
 __all__ = ["main"]
 
 _LOOK_SECONDS = 1.0
+_CLAIM_SECONDS = 2.0
 # How long the server waits for a next visitor after the last tool has ended.
 _LINGER_SECONDS = 120.0
 
@@ -33,7 +34,12 @@ def main() -> int:
     from trainshed.services.tool_server import claim_tool_server
 
     platform = open_platform(process.home, process.settings)
+    # Whoever asks whether there is a server holds the lock for an instant: one refusal alone proves nothing.
+    deadline = time.monotonic() + _CLAIM_SECONDS
     claim = claim_tool_server(platform)
+    while claim is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+        claim = claim_tool_server(platform)
     if claim is None:
         return 0
     root = platform.home.run / "tools"

@@ -147,8 +147,16 @@ def _describe(culprit: _Suspect, node: int) -> Ending:
     return replace(
         ending,
         message=f"Rank {rank_exit.rank} ended with exit code {rank_exit.exit_code}{said}".rstrip(".") + ".",
-        hint=hint or "The cause is unknown to the platform; see the end of the log.",
+        hint=hint or _next_step(finding),
     )
+
+
+def _next_step(finding: Finding) -> str:
+    """What to do about a failure that the catalogue does not know."""
+    if finding.place:
+        path, _, line = finding.place.rpartition(":")
+        return f"Look at line {line} of {path}: the script itself raised this, and the platform knows no more."
+    return "The cause is unknown to the platform; see the end of the log."
 
 
 def _signal_name(number: int) -> str:

@@ -34,6 +34,8 @@ def failure_facts(ending: dict[str, Any], attempt: AttemptRow | None) -> list[st
     rank = ending.get("rank", -1)
     if rank >= 0:
         facts.append(f"First to fail: rank {rank}{_where(ending, attempt)}.")
+    if ending.get("stream"):
+        facts.append(f"A launcher started it; the log {ending['stream']} tells why.")
     if ending.get("place"):
         path, _, line = str(ending["place"]).rpartition(":")
         facts.append(f"Line {line} of {path}.")

@@ -21,6 +21,7 @@ from trainshed.runner.tools.tool_run import ToolFolder
 __all__ = ["ToolProcesses"]
 
 _STOP_SECONDS = 5.0
+_MOST_TOOLS = 32
 
 
 @dataclass
@@ -64,6 +65,10 @@ class ToolProcesses:
             return ToolState("failed", "It was stopped.")
         if found is not None and found.asked_to_end:
             return ToolState("starting", "It ends and begins again.")
+        if found is None and len(self._running) >= _MOST_TOOLS:
+            return ToolState(
+                "failed", "Too many tools are open at the moment; close some, or try again later."
+            )
         if found is None:
             folder.state.unlink(missing_ok=True)
             folder.socket.unlink(missing_ok=True)
