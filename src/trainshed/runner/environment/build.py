@@ -293,7 +293,7 @@ def _hold_lock(file: Path, log: Log, should_stop: Callable[[], bool]) -> Iterato
                 break
             except BlockingIOError:
                 if not said:
-                    log(b"Another job is building the same environment; waiting for it.\n")
+                    log(b"The same environment is being built already; waiting for it.\n")
                     said = True
                 if should_stop():
                     raise TrainshedError("The installation was stopped.", code="stopped") from None
