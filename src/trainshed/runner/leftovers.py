@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from trainshed.model.errors import TrainshedError
 from trainshed.model.masking import Masker
+from trainshed.runner.homecoming import try_again
 from trainshed.runner.launcher_logs import name_launcher_log
 from trainshed.runner.log_archive import ARCHIVE_BUCKET
 from trainshed.runner.work_folders import NewFile, WorkFolders
@@ -63,9 +65,8 @@ def upload_leftovers(
                 except FileGone:
                     continue
             try:
-                # Launchers dump whole environments into files: what is brought home unasked shows no secret.
-                pieces = Masker(values).apply(_read(source, file.size))
-                store.put(ARCHIVE_BUCKET, f"{prefix}{LEFTOVERS}{_key(file)}", pieces)
+                key = f"{prefix}{LEFTOVERS}{_key(file)}"
+                try_again(partial(_put, store, key, source, file.size, values), say)
             finally:
                 os.close(source)
             stored, size = stored + 1, size + file.size
@@ -84,6 +85,11 @@ def upload_leftovers(
     if len(left) > _TOLD:
         say(f"files left in the working folder: {len(left) - _TOLD} more are not kept")
     return None
+
+
+def _put(store: ObjectStore, key: str, source: int, size: int, secrets: list[str]) -> None:
+    # Launchers dump whole environments into files: what is brought home unasked shows no secret.
+    store.put(ARCHIVE_BUCKET, key, Masker(secrets).apply(_read(source, size)))
 
 
 def _is_of_use(file: NewFile) -> bool:
