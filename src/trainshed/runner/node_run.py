@@ -194,7 +194,8 @@ class NodeRun:
             processes[0].rank,
         )
         try:
-            self._meet_others()
+            if self._gang is not None:
+                self._gang.meet(self._check_stop, self._log.say)
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)
             sandbox.start(processes, door.services(processes) if sandbox.kind != "none" else ())
@@ -391,15 +392,6 @@ class NodeRun:
             self._gang.take_news()
             return self._gang.ending
         return None
-
-    def _meet_others(self) -> None:
-        """Wait until every node of the job is ready: a rank that starts alone would wait in vain for its peers."""
-        if self._gang is None:
-            return
-        self._gang.say_ready()
-        while not self._gang.has_begun:
-            self._check_stop()
-            self._gang.wait(_TICK)
 
     def _is_stop_asked(self) -> bool:
         return self._terminated or self._folder.stop.exists()

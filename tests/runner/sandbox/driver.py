@@ -23,7 +23,7 @@ from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import Environment, GeneratedFile, Limits, NodeLaunch, Peer
 from trainshed.runner.broker import Broker
-from trainshed.runner.gang import is_gang, join_gang
+from trainshed.runner.gang import Gang, is_gang, join_gang
 from trainshed.runner.sandbox import (
     Forward,
     Mount,
@@ -150,9 +150,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     sandbox.prepare()
     if gang is not None:
         gang.require_network()
-        gang.say_ready()
-        while not gang.has_begun and gang.ending is None:
-            gang.wait(1)
+        gang.meet(lambda: leave_if_lost(gang), lambda words: None)
     sandbox.start(processes, door.services(processes))
     if broker is not None:
         broker.start(sandbox.bindings)
@@ -194,6 +192,15 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         gang.leave("failed" if failed else "completed")
     answer["stage_left"] = os.listdir(sandbox._stage._folder) if sandbox._stage else []
     return answer
+
+
+def leave_if_lost(gang: Gang) -> None:
+    """A gang that is lost before it began is answered like one that is lost later."""
+    gang.take_news()
+    if gang.ending is not None:
+        print(json.dumps({"ending": dataclasses.asdict(gang.ending)}))
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def plan_node(request: dict[str, Any], peers: tuple[Peer, ...]) -> NodeLaunch:

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainshed.model.attempt import Ending
@@ -23,6 +24,7 @@ __all__ = ["Gang", "is_gang", "join_gang"]
 SOCKET = "gang.sock"
 JOIN_SECONDS = 600.0
 ANSWER_SECONDS = 30.0
+LOOK_SECONDS, PATIENCE_SECONDS = 0.2, 5.0
 
 
 class Gang:
@@ -72,6 +74,20 @@ class Gang:
             self.fault = str(error)
         finally:
             os.close(users)
+
+    def meet(self, check: Callable[[], None], say: Callable[[str], None]) -> None:
+        """Wait until every node is ready to begin: a rank that starts alone would wait in vain for its peers.
+
+        `check` is called all the time, and ends the wait by raising; `say` is told when it takes long.
+        """
+        self.say_ready()
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while not self.has_begun:
+            check()
+            self.wait(LOOK_SECONDS)
+            if time.monotonic() > patience and not self.has_begun:
+                say("this node is ready and waits for the others")
+                patience = float("inf")
 
     def say_ready(self) -> None:
         """This node has all it needs to begin."""
