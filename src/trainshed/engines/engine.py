@@ -57,7 +57,12 @@ class Engine(Protocol):
         ...
 
     def cancel(
-        self, job_id: str, attempt: int, *, reason: str, outcome: Literal["stopped", "completed", "hung"] = "stopped"
+        self,
+        job_id: str,
+        attempt: int,
+        *,
+        reason: str,
+        outcome: Literal["stopped", "completed", "hung"] = "stopped",
     ) -> None:
         """Ask the attempt to stop: SIGTERM, grace, SIGKILL. Returns at once.
 

@@ -155,7 +155,9 @@ def _next_step(finding: Finding) -> str:
     """What to do about a failure that the catalogue does not know."""
     if finding.place:
         path, _, line = finding.place.rpartition(":")
-        return f"Look at line {line} of {path}: the script itself raised this, and the platform knows no more."
+        return (
+            f"Look at line {line} of {path}: the script itself raised this, and the platform knows no more."
+        )
     return "The cause is unknown to the platform; see the end of the log."
 
 

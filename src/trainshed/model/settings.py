@@ -28,7 +28,6 @@ class Settings:
     port: int = _setting(7480, "Port of the API and the console.")
     obs_port: int = _setting(7481, "Port of the object store.")
     ssh_port: int = _setting(0, "Port for plain ssh clients, which enter jobs by registered keys; 0 is none.")
-    ssh_port: int = _setting(0, "Port for plain ssh clients, which enter jobs by registered keys; 0 is none.")
     tls: bool = _setting(False, "Speak TLS on both ports, with a certificate from the platform's own CA.")
     tls_certificate: str = _setting(
         "", "Certificate file (PEM, with its chain) in place of one from the platform's own CA."
@@ -38,7 +37,8 @@ class Settings:
         (), "Names and addresses of this machine that the platform's own certificate holds."
     )
     tools_port: int = _setting(
-        7482, "Port of hosted tools (TensorBoard), opened when one is used; 0 takes a free one, -1 hosts none."
+        7482,
+        "Port of hosted tools (TensorBoard), opened when one is used; 0 takes a free one, -1 hosts none.",
     )
     tools_idle_minutes: int = _setting(30, "Minutes after which a hosted tool that nobody uses is ended.")
     public_tools_url: str = _setting(
@@ -87,7 +87,8 @@ class Settings:
     quota_gb: int = _setting(0, "Gigabytes that a workspace may keep in the object store; 0 is no limit.")
     quota_objects: int = _setting(0, "Objects that a workspace may keep; 0 is no limit.")
     smtp_url: str = _setting(
-        "", "Mail server for notifications: smtp://user:password@host:587 (STARTTLS where it offers it) or smtps://."
+        "",
+        "Mail server for notifications: smtp://user:password@host:587 (STARTTLS where it offers it) or smtps://.",
     )
     smtp_from: str = _setting("", "Sender of mails; by default trainshed@ and the machine's name.")
     webhooks_may_be_private: bool = _setting(
