@@ -36,6 +36,7 @@ RANK_VARIABLES = frozenset(
         "LOCAL_RANK",
         "RANK_ID",
         "DEVICE_ID",
+        "ASCEND_DEVICE_ID",
         "PADDLE_TRAINER_ID",
         "PADDLE_CURRENT_ENDPOINT",
         "PADDLE_RANK_IN_NODE",
