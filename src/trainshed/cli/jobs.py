@@ -11,6 +11,7 @@ from trainshed.cli.connection import open_client
 from trainshed.cli.presentation import (
     format_age,
     format_duration,
+    format_size,
     format_time,
     json_option,
     print_fields,
@@ -94,6 +95,7 @@ def show(job: str, as_json: bool) -> None:
             print_json(found)
             return
         events = client.events(found.id)
+        left = client.files(found.id) if found.is_ended and found.attempt else []
     spec = found.spec
     ending, wait = found.ending or {}, found.wait or {}
     print_fields(
@@ -120,6 +122,12 @@ def show(job: str, as_json: bool) -> None:
             ("Ended", format_time(found.ended_at)),
             ("Time", _run_time(found)),
             ("Attempts", str(found.attempt) if found.attempt > 1 else ""),
+            (
+                "Left behind",
+                f"{len(left)} files, {format_size(sum(file.size for file in left))}: `trainshed files {found.name}`"
+                if left
+                else "",
+            ),
         ]
     )
     if events:
