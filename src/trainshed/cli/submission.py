@@ -96,6 +96,10 @@ def _ending_options(command: Any) -> Any:
 @click.option("--priority", type=int, help="Higher goes first, -100 to 100.")
 @click.option("--time-limit", metavar="TIME", help="The job is stopped after it: 90s, 45m, 2h.")
 @click.option("--restarts", type=int, help="Starts again after failures that were not its own.")
+@click.option("--hang-after", metavar="TIME", help="The job fails when nothing happens for so long: 30m, 2h.")
+@click.option(
+    "--checkpoints", metavar="URL", help="obs:// folder of checkpoints: there at the start, kept at the end."
+)
 @click.option("--log-url", metavar="URL", help="obs:// folder to which the logs are written as well.")
 @click.option("--description", help="Free text.")
 @_ending_options
