@@ -152,23 +152,25 @@ def test_a_store_that_can_only_be_listed_is_copied(
 def test_a_blob_that_vanishes_meanwhile_starts_the_snapshot_again(
     store: ObjectStore, cache: TreeCache
 ) -> None:
-    fill(store, 20)
+    # More than are fetched at once: the last one is still to come when the third is there.
+    fill(store, 120)
 
     def overwrite(files: int, size: int) -> None:
-        if files == 3 and store.info("data", "set/2/0017.bin").size < 20:
-            store.put("data", "set/2/0017.bin", b"the newer content of this object")
+        if files == 3 and store.info("data", "set/2/0119.bin").size < 20:
+            store.put("data", "set/2/0119.bin", b"the newer content of this object")
 
     tree = obtain(cache, store, on_progress=overwrite)
-    assert contents(tree.folder)["2/0017.bin"] == b"the newer content of this object"
+    assert contents(tree.folder)["2/0119.bin"] == b"the newer content of this object"
     assert tree.facts.digest == measure(store, "data", "set/").digest
 
 
 def test_a_folder_that_never_stands_still_is_given_up(store: ObjectStore, cache: TreeCache) -> None:
-    fill(store, 20)
+    # More than are fetched at once: the last one is still to come when the third is there.
+    fill(store, 120)
 
     def overwrite(files: int, size: int) -> None:
         if files == 3:
-            store.put("data", "set/2/0017.bin", os.urandom(8))
+            store.put("data", "set/2/0119.bin", os.urandom(8))
 
     assert cache.obtain(store, "data", "set/", on_progress=overwrite) is None
 

@@ -154,7 +154,9 @@ class MultipartOperations(PartsOperations):
     ) -> PartListing:
         """One page of the parts that were received."""
         upload, endpoint_id = self._find_upload(bucket, key, upload_id)
-        parts, has_more = self._parts_page(upload, endpoint_id, after, max(1, limit))
+        page, has_more = self._parts_page(upload, endpoint_id, after, max(1, limit))
+        parts = list({part.number: part for part in sorted(page, key=lambda part: part.modified_at)}.values())
+        parts.sort(key=lambda part: part.number)
         if limit <= 0:
             return PartListing(upload, (), after if parts else 0)
         return PartListing(upload, tuple(parts), parts[-1].number if has_more and parts else 0)
@@ -222,20 +224,21 @@ class MultipartOperations(PartsOperations):
             if error.code != "no_such_upload" or done is None:
                 raise
             return done
-        sizes = []
+        chosen: list[Part] = []
         for number, etag in parts:
-            part = found.get(number)
-            if part is None or part.etag != bare_etag(etag).lower():
+            sent = found.get(number, [])
+            part = next((part for part in sent if part.etag == bare_etag(etag).lower()), None)
+            if part is None:
                 # Another may have completed or aborted it in this moment.
                 done = self._completed(bucket, key, upload_id)
                 if done is not None:
                     return done
                 if self._read_upload(bucket, upload_id) is None:
                     raise no_such_upload(upload_id)
-                raise wrong_part(number, was_received=part is not None)
-            sizes.append((number, part.size))
-        check_part_sizes(sizes, min_part_size)
-        named = [(number, found[number].etag) for number, _ in parts]
+                raise wrong_part(number, was_received=bool(sent))
+            chosen.append(part)
+        check_part_sizes([(part.number, part.size) for part in chosen], min_part_size)
+        named = [(part.number, part.etag) for part in chosen]
         info = self._finish_parts(upload, endpoint_id, named, condition)
         self._forget_upload(bucket, upload_id)
         return info

@@ -97,12 +97,14 @@ class PartsOperations(ExternalCore):
         ]
         return parts, root.findtext("IsTruncated") == "true"
 
-    def _all_parts(self, upload: MultipartUpload, endpoint_id: str) -> dict[int, Part]:
-        found: dict[int, Part] = {}
+    def _all_parts(self, upload: MultipartUpload, endpoint_id: str) -> dict[int, list[Part]]:
+        """All parts by their numbers. Some endpoints list a part that was sent again beside the one before."""
+        found: dict[int, list[Part]] = {}
         after, has_more = 0, True
         while has_more:
             page, has_more = self._parts_page(upload, endpoint_id, after, 1000)
-            found |= {part.number: part for part in page}
+            for part in page:
+                found.setdefault(part.number, []).append(part)
             if not page:
                 break
             after = page[-1].number
