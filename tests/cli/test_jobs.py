@@ -329,3 +329,39 @@ def test_a_job_that_hangs_fails_and_says_who_fell_silent(run: Run, tmp_path: Pat
     told = json.loads(run("explain", "hangs", "--json").stdout)
     assert (told["answer"]["code"], told["answer"]["rank"]) == ("hang", 0)
     assert "rank 0 was last heard" in told["summary"] and told["last_lines"] == ["hello"]
+
+
+PEERS = """
+import os, socket, sys, time, traceback
+path = "/job/run/peers.sock"
+if os.environ["RANK"] == "1":
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen()
+    peer, _ = server.accept()
+    try:
+        {"lr": 0.1}["momentum"]
+    except KeyError:
+        # As frameworks do it: the error is printed, the connections fall, the process ends a while later.
+        traceback.print_exc()
+    sys.stderr.flush()
+    peer.close()
+    time.sleep(60)
+while True:
+    peer = socket.socket(socket.AF_UNIX)
+    try:
+        peer.connect(path)
+        break
+    except OSError:
+        time.sleep(0.05)
+if not peer.recv(1):
+    raise ConnectionResetError("Connection reset by peer")
+"""
+
+
+def test_the_rank_that_failed_is_named_and_not_the_one_that_noticed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PEERS)
+    run("run", "--code", tmp_path, "--boot", "train.py", "--flavor", "ascend.2", "--name", "peers", "-f")
+    told = json.loads(run("explain", "peers", "--json").stdout)
+    assert (told["answer"]["rank"], told["answer"]["line"]) == (1, "KeyError: 'momentum'")
+    assert told["answer"]["place"].endswith("/train.py:10") and "Failed after it: rank 0." in told["facts"]

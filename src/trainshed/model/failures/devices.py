@@ -105,7 +105,8 @@ DEVICE_FAILURES = (
     ),
     known(
         "shape",
-        r"shapes cannot be multiplied|size mismatch(?: for|,)|must match the size of tensor|"
+        r"shapes cannot be multiplied|Matrix size-incompatible|is incompatible with the layer|[Ii]ncompatible shapes|"
+        r"size mismatch(?: for|,)|must match the size of tensor|"
         r"could not be broadcast together|matmul: Input operand \d|stack expects each tensor to be equal size|"
         r"Dimension out of range|resize storage that is not resizable|"
         r"shape '\[.{1,80}\]' is invalid|Expected input batch_size|"
@@ -116,6 +117,13 @@ DEVICE_FAILURES = (
         "the shapes of two tensors do not fit",
         "Print the shapes before the line that the traceback names; image size, channels or classes differ from "
         "what the model expects.",
+    ),
+    known(
+        "label_range",
+        r"Target -?\d+ is out of bounds|Received a label value of -?\d+ which is outside the valid range|"
+        r"index out of range in self|Assertion `t >= 0 && t < n_classes",
+        "a label or an index is outside the range that the model knows",
+        "Compare the labels of the data with the number of classes (or tokens) of the model; counting begins at 0.",
     ),
     known(
         "lfs_pointer",
@@ -135,6 +143,12 @@ DEVICE_FAILURES = (
         r"(?:net|network).{0,60}parameter.{0,60}(?:shape|not).{0,60}(?:checkpoint|param_dict)",
         "the checkpoint belongs to another model",
         "Load the checkpoint of this model, or drop the layers that differ (strict=False leaves out missing ones).",
+    ),
+    known(
+        "bad_data",
+        r"DataLossError: .{0,300}(?:corrupted record|TFRecord)",
+        "a data file is damaged or not of the kind that the script expects",
+        "Upload the file again and compare its size; is it a TFRecord file at all?",
     ),
     known(
         "checkpoint_corrupt",

@@ -122,6 +122,12 @@ SCRIPT_FAILURES = (
     ),
     known(
         "missing_file",
+        r"NotFoundError: .{0,300}?((?:/[^'\" :;,]{1,100}){2,20}); No such file or directory",
+        "the file or folder '{0}' is not there",
+        "'{0}' is not there: check the path, the inputs and the code folder.",
+    ),
+    known(
+        "missing_file",
         r"The folder (\S{1,300}) does not exist or is not a directory or permission denied",
         "the folder {0} is not there",
         "'{0}' is not there: check the path, the inputs and the code folder.",
