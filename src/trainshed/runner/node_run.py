@@ -195,6 +195,8 @@ class NodeRun:
         )
         try:
             if self._gang is not None:
+                if sandbox.kind != "none":
+                    door = door.listen(self._gang.network)
                 self._gang.meet(self._check_stop, self._log.say)
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)

@@ -150,7 +150,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     sandbox.prepare()
     if gang is not None:
         gang.require_network()
+        door = door.listen(gang.network)
         gang.meet(lambda: leave_if_lost(gang), lambda words: None)
+    time.sleep(request.get("dawdle", 0.0))
     sandbox.start(processes, door.services(processes))
     if broker is not None:
         broker.start(sandbox.bindings)

@@ -233,3 +233,22 @@ def test_mpirun_starts_ranks_on_both_nodes_which_reach_each_other(host: Any) -> 
         [0, "node-0", "127.0.0.2", 3],
         [1, "node-1", "127.0.0.3", 3],
     ]
+
+
+def test_a_node_that_starts_late_is_never_refused(host: Any) -> None:
+    """All doors are open before any rank begins, however long the other sandbox takes to come up."""
+    ask_first = ASK + 'found["first"] = run("ssh", "node-1", "hostname")' + OVER
+    nodes = [
+        host.start(
+            run=f"node-{node}",
+            node=node,
+            nodes=2,
+            keys=make_keys(),
+            dawdle=node * 2.0,
+            processes=[{"arguments": ["/usr/bin/python3", "-c", code]}],
+        )
+        for node, code in enumerate((ask_first, WAIT))
+    ]
+    for node in nodes:
+        node.finish()
+    assert json.loads(nodes[0].log())["first"] == [0, "node-1\n", ""]

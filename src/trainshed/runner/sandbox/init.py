@@ -57,6 +57,12 @@ class Service:
         self.is_listening = False
         self.settings = os.memfd_create("settings", os.MFD_CLOEXEC)
         os.write(self.settings, marshal.dumps(plan["variables"]))
+        if plan["listener"] >= 0:
+            # It was opened before the sandbox, so that other nodes find it from their first moment.
+            self.listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM, 0, plan["listener"])
+            os.set_inheritable(plan["listener"], False)
+            self.is_listening = True
+            return
         self.listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         self.listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
         try:

@@ -105,11 +105,12 @@ class Sandbox:
         """Start every rank; what happens to them comes out of `poll`. Services are started when they are needed."""
         self._ranks = tuple(process.rank for process in processes)
         logs: list[int] = []
+        listeners = [service.listener for service in services if service.listener is not None]
         ours, theirs = socket.socketpair()
         self._control = ours
         try:
             logs += [open_log(path) for path in (*(p.log for p in processes), *(s.log for s in services))]
-            self._spawn(theirs, logs)
+            self._spawn(theirs, [*logs, *(listener.fileno() for listener in listeners)])
             if self._has_own_network():
                 self._resolver = Resolver.start(self._init_pid, [name for _, name in self.spec.hosts])
             plan = {
@@ -132,6 +133,7 @@ class Sandbox:
                         "log": log,
                         "address": service.address,
                         "port": service.port,
+                        "listener": service.listener.fileno() if service.listener is not None else -1,
                         "arguments": list(service.arguments),
                         "variables": {**self._list_variables(), **service.variables},
                     }
@@ -151,6 +153,8 @@ class Sandbox:
             theirs.close()
             for log in logs:
                 os.close(log)
+            for listener in listeners:
+                listener.close()
 
     def _list_forwards(self) -> tuple[Forward, ...]:
         is_ours = self._has_own_network() and self.spec.network == "platform"
@@ -173,10 +177,10 @@ class Sandbox:
             "LANG": "C.UTF-8",
         }
 
-    def _spawn(self, theirs: socket.socket, logs: list[int]) -> None:
+    def _spawn(self, theirs: socket.socket, given: list[int]) -> None:
         python = os.path.realpath(sys.executable)
         control = str(theirs.fileno())
-        kept = [theirs.fileno(), *logs]
+        kept = [theirs.fileno(), *given]
         info_read, info_write = os.pipe()
         opened = [info_read, info_write]
         self._errors = os.memfd_create("sandbox-errors", os.MFD_CLOEXEC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -102,7 +103,8 @@ class SandboxService:
     """A program of the platform's inside the sandbox, started when the first connection comes to its port.
 
     It gets the listening socket as descriptor 3 and `variables`, marshalled, as its standard input; its own are
-    empty. Its end ends nothing.
+    empty. Its end ends nothing. A `listener` is a socket that listens already, made before the sandbox: whoever
+    connects early waits instead of being refused. The sandbox takes it over at its start.
     """
 
     address: str
@@ -110,6 +112,7 @@ class SandboxService:
     arguments: tuple[str, ...]
     variables: dict[str, str]
     log: Path
+    listener: socket.socket | None = None
 
 
 @dataclass(frozen=True)

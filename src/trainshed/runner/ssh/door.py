@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.durable import remove_tree
+from trainshed.model.errors import HostUnfit
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import GeneratedFile, NodeLaunch
 from trainshed.model.ssh import (
@@ -21,7 +24,8 @@ from trainshed.model.ssh import (
     PUBLIC_KEY,
     render_client_config,
 )
-from trainshed.runner.sandbox import Mount, SandboxProcess, SandboxService
+from trainshed.runner.gang.job_network import run_in_thread
+from trainshed.runner.sandbox import Mount, SandboxProcess, SandboxService, namespace
 
 __all__ = ["SshDoor", "plan_door"]
 
@@ -60,9 +64,34 @@ class SshDoor:
     log: Path = Path(os.devnull)
     # The folder of the client's settings, with the job's own key in it.
     settings: Path | None = None
+    # The socket, where it listens before the sandbox is there.
+    listener: socket.socket | None = None
+
+    def listen(self, network: int) -> SshDoor:
+        """The same door, answering from now on: no node may begin before its peers' doors can be knocked at.
+
+        `network` is the descriptor of the network that the nodes share; -1 where that is the machine's own.
+        """
+        if not self.port:
+            return self
+        made: list[socket.socket] = []
+
+        def make() -> None:
+            if network >= 0:
+                namespace.join_network(network)
+            made.append(socket.create_server((self.address, self.port), backlog=128))
+
+        try:
+            run_in_thread(make)
+        except (OSError, HostUnfit):
+            # The sandbox tries again by itself, and tells the log why it fails.
+            return self
+        return dataclasses.replace(self, listener=made[0])
 
     def forget(self) -> None:
         """Remove the key, once the sandbox is gone."""
+        if self.listener is not None:
+            self.listener.close()
         if self.settings is not None:
             remove_tree(self.settings)
 
@@ -78,6 +107,7 @@ class SshDoor:
                 arguments=(python, "-I", "-S", f"{FOLDER}/server.py", KEYS, self.home),
                 variables=session_variables(processes),
                 log=self.log,
+                listener=self.listener,
             ),
         )
 
