@@ -45,9 +45,9 @@ def diagnose_ranks(
     ended = sorted((e for e in exits if e.exit_code), key=lambda e: (e.time, e.rank))
     if not ended:
         return Ending("completed")
-    suspects = [_Suspect(e, read_log_end(tails.get(e.rank, ""))) for e in own or ended]
+    suspects = own or ended
     if out_of_memory:
-        return _out_of_memory(suspects[0].exit, memory_mb, node)
+        return _out_of_memory(suspects[0], memory_mb, node)
     culprit = _blame(suspects, [e for e in ended if e.ended_by_platform], tails)
     culprit = _ask_launcher(culprit, launcher_tails or {})
     return _describe(culprit, node)
@@ -59,18 +59,22 @@ def telling_line(tail: str) -> tuple[str, str]:
     return finding.line, finding.hint
 
 
-def _blame(suspects: list[_Suspect], ended: list[RankExit], tails: Mapping[int, str]) -> _Suspect:
+def _blame(suspects: list[RankExit], ended: list[RankExit], tails: Mapping[int, str]) -> _Suspect:
     """The rank to name: the first to fail whose failure does not merely follow from another's.
 
     A rank that loses its peer may be gone before the peer itself is: then the peer, whose log tells of an error
     of its own, was first, even if the platform had to end it.
     """
-    first = suspects[0]
+    first = _Suspect(suspects[0], read_log_end(tails.get(suspects[0].rank, "")))
+    # Reading a log takes its time: those of other ranks are only asked when the first one points at them.
     if not first.finding.follows:
         return first
-    for suspect in suspects[1:]:
-        if not suspect.finding.follows and suspect.exit.time - first.exit.time <= _SAME_MOMENT:
-            return suspect
+    for rank_exit in suspects[1:]:
+        if rank_exit.time - first.exit.time > _SAME_MOMENT:
+            break
+        finding = read_log_end(tails.get(rank_exit.rank, ""))
+        if not finding.follows:
+            return _Suspect(rank_exit, finding)
     for rank_exit in ended:
         finding = read_log_end(tails.get(rank_exit.rank, ""))
         if not finding.follows and (finding.is_known or finding.place):
