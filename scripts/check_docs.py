@@ -1,4 +1,4 @@
-"""Check the documentation: links lead somewhere, no path of a single machine, the README's twins agree."""
+"""Check the documentation: links lead somewhere, no path of a single machine, the README's twins agree, lists are complete."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _SKIPPED = {
 _LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"\s+# .*")
 _CODE = re.compile(r"`[^`\n]*`")
 # A home directory or a workplace: such a path is right on one machine only. Those inside of jobs are not meant.
 _MACHINE_PATH = re.compile(
@@ -74,20 +75,42 @@ def check_page(page: Path, root: Path) -> list[str]:
 
 
 def check_twins(root: Path) -> list[str]:
-    """The English and the Chinese README must tell the same, chapter by chapter."""
+    """The English and the Chinese README must tell the same, chapter by chapter and command by command."""
     shapes = []
+    commands = []
     for name in ("README.md", "README.zh-CN.md"):
         if not (root / name).exists():
             return [f"{name} is missing"]
-        text = _FENCE.sub("", (root / name).read_text("utf-8"))
+        whole = (root / name).read_text("utf-8")
+        text = _FENCE.sub("", whole)
+        commands.append([_COMMENT.sub("", match[0]) for match in _FENCE.finditer(whole)])
         shapes.append([len(level) for level, _ in _HEADING.findall(text)])
-    return [] if shapes[0] == shapes[1] else ["README.md and README.zh-CN.md have different chapters"]
+    faults = [] if shapes[0] == shapes[1] else ["README.md and README.zh-CN.md have different chapters"]
+    return faults + (
+        [] if commands[0] == commands[1] else ["README.md and README.zh-CN.md show different commands"]
+    )
+
+
+def check_lists(root: Path) -> list[str]:
+    """Every page is in the documentation's index, every example in the list of examples."""
+    faults = []
+    for index, pattern in (("docs/index.md", "*.md"), ("examples/README.md", "*/README.md")):
+        page = root / index
+        if not page.exists():
+            continue
+        links = {target.partition("#")[0] for target in _LINK.findall(page.read_text("utf-8"))}
+        for path in sorted(page.parent.glob(pattern)):
+            name = path.relative_to(page.parent).as_posix()
+            if path != page and name not in links:
+                faults.append(f"{index} does not mention {name}")
+    return faults
 
 
 def main() -> int:
     """Print every fault; the exit code is 1 when there is one."""
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else REPOSITORY
-    faults = [fault for page in list_pages(root) for fault in check_page(page, root)] + check_twins(root)
+    faults = [fault for page in list_pages(root) for fault in check_page(page, root)]
+    faults += check_twins(root) + check_lists(root)
     for fault in faults:
         print(fault)
     if not faults:

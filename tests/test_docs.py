@@ -112,7 +112,7 @@ def test_every_command_that_the_documentation_uses_exists() -> None:
 
 def test_the_pages_have_no_fault() -> None:
     faults = [fault for page in check_docs.list_pages(ROOT) for fault in check_docs.check_page(page, ROOT)]
-    assert faults + check_docs.check_twins(ROOT) == []
+    assert faults + check_docs.check_twins(ROOT) + check_docs.check_lists(ROOT) == []
 
 
 def test_the_check_finds_faults(tmp_path: Path) -> None:
@@ -126,6 +126,16 @@ def test_the_check_finds_faults(tmp_path: Path) -> None:
     faults = check_docs.check_page(tmp_path / "a.md", tmp_path)
     assert len(faults) == 4, faults
     assert check_docs.check_twins(tmp_path) == ["README.md and README.zh-CN.md have different chapters"]
+    (tmp_path / "README.zh-CN.md").write_text("# A\n## B\n```sh\ntrainshed up\n```\n")
+    (tmp_path / "README.md").write_text("# A\n## B\n```sh\ntrainshed up   # other words\n```\n")
+    assert check_docs.check_twins(tmp_path) == []
+    (tmp_path / "README.md").write_text("# A\n## B\n```sh\ntrainshed down\n```\n")
+    assert check_docs.check_twins(tmp_path) == ["README.md and README.zh-CN.md show different commands"]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[x](named.md#part)\n")
+    for name in ("named.md", "forgotten.md"):
+        (tmp_path / "docs" / name).write_text("# Part\n")
+    assert check_docs.check_lists(tmp_path) == ["docs/index.md does not mention forgotten.md"]
 
 
 def test_the_service_unit_leaves_runners_alone() -> None:
