@@ -21,7 +21,7 @@ def framework_variables(job: PlannedJob, world: World, node: WorldNode, local: i
         **_ascend(job, world, node, local),
         **_mindspore(job, world, node, local),
         **_paddle(job, world, node, local),
-        **_mpi(),
+        **_mpi(world),
     }
 
 
@@ -102,8 +102,18 @@ def _paddle(job: PlannedJob, world: World, node: WorldNode, local: int) -> dict[
     return variables
 
 
-def _mpi() -> dict[str, str]:
-    return {
+def _mpi(world: World) -> dict[str, str]:
+    variables = {
         "TRAINSHED_HOSTFILE": HOST_FILE,
         "OMPI_MCA_orte_default_hostfile": HOST_FILE,
     }
+    if world.first.address.startswith("127."):
+        # OpenMPI leaves loopback out unless it is told, and looks for faster networks that are not there.
+        variables |= {
+            "OMPI_MCA_btl_tcp_if_include": "lo",
+            "OMPI_MCA_oob_tcp_if_include": "lo",
+            "PRTE_MCA_oob_tcp_if_include": "lo",
+            "OMPI_MCA_pml": "ob1",
+            "OMPI_MCA_osc": "^ucx",
+        }
+    return variables
