@@ -137,7 +137,7 @@ def test_dry_run_prints_a_job_file_that_can_be_submitted(run: Run, code: Path, t
     assert "s3cret-value" not in result.output
     job, plan = yaml.safe_load_all(result.stdout)
     assert job["parameters"] == {"x": 1}
-    assert plan["launch"][0]["processes"][0]["arguments"][-1] == "--x=1"
+    assert plan["nodes"][0]["processes"][0]["command"].endswith(" --x=1")
     file = tmp_path / "job.yaml"
     file.write_text(result.stdout.partition("---\n")[0])
     refused = run("submit", file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -80,3 +81,34 @@ def test_secrets_are_masked_in_the_public_form() -> None:
     spec = parse_job_spec({**MINIMAL, "secrets": {"KEY": "hunter22"}})
     assert "hunter22" not in str(spec.to_public_dict()) + repr(spec)
     assert spec.secrets["KEY"].get_secret_value() == "hunter22"
+
+
+def test_hold_is_for_jobs_that_are_held_open() -> None:
+    assert (
+        parse_job_spec({"command": "train && sleep infinity", "dialect": "apulis", "hold": "2h"}).hold == 7200
+    )
+    with pytest.raises(InvalidInput, match="'hold' is for the dialect apulis") as found:
+        parse_job_spec({"command": "train", "hold": "2h"})
+    assert found.value.where == "hold" and found.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message", "hint"),
+    [
+        ("nodes", 2000, "it should be less than or equal to 1024", "About `nodes`: "),
+        ("nodes", "two", "it should be a valid integer", "About `nodes`: "),
+        ("dialect", "modelart", "it should be 'native', 'modelarts-v1'", "Did you mean 'modelarts-v"),
+        (
+            "network",
+            "everything",
+            "it should be 'none', 'platform' or 'open'",
+            "Known: none, open, platform.",
+        ),
+    ],
+)
+def test_a_value_that_a_field_does_not_take_comes_with_the_next_step(
+    field: str, value: object, message: str, hint: str
+) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)) as found:
+        parse_job_spec({"command": "train", field: value})
+    assert found.value.hint.startswith(hint)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from trainshed.model.errors import InvalidInput
 from trainshed.model.flavor import Node
-from trainshed.model.rehearsal_load import warn_of_load
+from trainshed.model.rehearsal_load import check_load, warn_of_load
 
 LAPTOP = Node("laptop", "local", 2, 8 * 1024)
 
@@ -25,3 +28,10 @@ def test_too_little_memory_is_said_with_numbers() -> None:
 def test_too_many_processes_are_said() -> None:
     (warning,) = warn_of_load("numpy", 8, 4, [LAPTOP])
     assert "32 processes on 2 cores" in warning
+
+
+def test_what_no_machine_could_start_is_refused() -> None:
+    check_load(8, 16, [LAPTOP])
+    with pytest.raises(InvalidInput, match=r"1024 x 8 is 8192 processes; .* carries 256") as found:
+        check_load(8, 1024, [LAPTOP])
+    assert found.value.where == "nodes" and found.value.hint

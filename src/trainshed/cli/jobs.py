@@ -75,9 +75,10 @@ def _run_time(job: Job) -> str:
 
 def _engine_of(job: Job) -> str:
     """The engine that was asked for, and the one that runs where it is another."""
-    asked = str(job.spec.get("engine") or "")
-    runs = str((job.environment or {}).get("engine") or asked)
-    if runs.lower() == asked.lower():
+    runs = str((job.environment or {}).get("engine") or "")
+    # A spec does not repeat what is the default.
+    asked = str(job.spec.get("engine") or runs)
+    if not runs or runs.lower() == asked.lower():
         return asked
     pins = (job.environment or {}).get("packages") or ()
     version = next((pin for pin in pins if pin.split("==")[0].removesuffix("-cpu").endswith(runs)), "")

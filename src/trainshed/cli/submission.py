@@ -247,12 +247,13 @@ def _print_dry_run(client: Client, job: dict[str, Any], as_json: bool) -> None:
         return
     import yaml
 
+    from trainshed.cli.dry_run import render_plan
+
     shown = dict(job)
     if "secrets" in shown:
         # Without values: `trainshed submit` takes them from the environment.
         shown["secrets"] = dict.fromkeys(shown["secrets"])
     click.echo("# The job file (trainshed submit FILE)")
     click.echo(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), nl=False)
-    plan = {name: value for name, value in answer.items() if name != "spec"}
-    click.echo("---\n# What would run")
-    click.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
+    click.echo("---\n# What would run; values of secrets are left out, --json shows every process in full")
+    click.echo(render_plan(answer), nl=False)

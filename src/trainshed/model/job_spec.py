@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -186,6 +186,12 @@ class JobSpec(BaseModel):
             raise _refusal("code_name", "is not the name of a folder: letters, digits, '_', '-' and '.'")
         if self.access and self.dialect != "modelarts-v2":
             raise _refusal("access", "is for the dialect modelarts-v2; others pass paths as --name=PATH")
+        if self.hold != JobSpec.model_fields["hold"].default and self.dialect != "apulis":
+            raise _refusal(
+                "hold",
+                f"is for the dialect apulis; a job of {self.dialect} ends with its processes",
+                "Leave it out; a `sleep` at the end of a command holds a job as long as its time_limit allows.",
+            )
         for label in self.access:
             if label not in self.inputs and label not in self.outputs:
                 raise _refusal(f"access.{label}", "names neither an input nor an output of this job")
@@ -253,12 +259,23 @@ def parse_job_spec(data: object) -> JobSpec:
                 code="unknown_field",
                 where=path,
             ) from None
-        message = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
         raise InvalidInput(
             f"'{path}' {message}." if first["type"] == "refusal" else f"'{path}': {message}.",
-            hint=str(first.get("ctx", {}).get("hint", "")),
+            hint=str(first.get("ctx", {}).get("hint", "")) or _describe(path, first),
             where=path,
         ) from None
+
+
+def _describe(path: str, fault: Any) -> str:
+    """The next step after a value that a field does not take: the nearest one that it takes, and what it means."""
+    name = path.partition(".")[0]
+    field = JobSpec.model_fields.get(name)
+    if field is None or fault["type"] == "refusal":
+        return ""
+    if fault["type"] == "literal_error" and isinstance(fault["input"], str) and "." not in path:
+        return suggest(fault["input"], get_args(field.annotation))
+    return f"About `{name}`: {field.description}" if field.description else ""
 
 
 def _refusal(path: str, message: str, hint: str = "") -> PydanticCustomError:

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainshed.model.errors import InvalidInput
 from trainshed.model.flavor import Node
 
-__all__ = ["warn_of_load"]
+__all__ = ["check_load", "warn_of_load"]
 
 # What a process of a framework takes before the script's own data, in MB: import, graph, one small model.
 _PROCESS_MB = {"mindspore": 700, "tensorflow": 700, "pytorch": 450, "paddle": 450}
 _PLAIN_MB = 60
 # So many processes per core still make progress; beyond, start-up alone takes minutes.
 _PROCESSES_PER_CORE = 12
+# Beyond so many not even that: such a job would take the machine from everybody else.
+_MOST_PER_CORE = 128
 # A part of the memory is the machine's own.
 _SHARE = 0.9
+
+
+def check_load(processes: int, nodes: int, machines: Sequence[Node]) -> None:
+    """Refuse a rehearsal of `nodes` x `processes` that no machine here could even start."""
+    most = max((int(machine.cpus * _MOST_PER_CORE) for machine in machines), default=0)
+    if processes * nodes > most:
+        raise InvalidInput(
+            f"A rehearsal of {nodes} x {processes} is {nodes * processes} processes; the largest machine here carries "
+            f"{most}.",
+            hint="Rehearse with fewer nodes: what goes wrong with 2 goes wrong with more.",
+            code="never_fits",
+            where="nodes",
+        )
 
 
 def warn_of_load(engine: str, processes: int, nodes: int, machines: Sequence[Node]) -> list[str]:

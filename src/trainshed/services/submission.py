@@ -12,6 +12,7 @@ from trainshed.db import workspaces as db_workspaces
 from trainshed.db.engine import begin, read
 from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
+from trainshed.db.nodes import all_nodes
 from trainshed.dialects.plan import plan_launch
 from trainshed.dialects.planned_job import PlannedJob
 from trainshed.model.engines import match_engine
@@ -21,6 +22,7 @@ from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import check_job_name, make_up_job_name
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.queue import Placement
+from trainshed.model.rehearsal_load import warn_of_load
 from trainshed.services.access import require
 from trainshed.services.code import find_snapshot
 from trainshed.services.identity import Caller
@@ -98,9 +100,18 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     return {
         "spec": shown,
         "flavor": to_json(checked.flavor),
-        "notes": [match.note] if match.note else [],
+        "notes": [*([match.note] if match.note else []), *_warn_of_rehearsal(platform, checked, engine.name)],
         "launch": [to_json(plan) for plan in plans],
     }
+
+
+def _warn_of_rehearsal(platform: Platform, checked: CheckedSpec, engine: str) -> list[str]:
+    if not checked.rehearsal:
+        return []
+    with read(platform.engine) as connection:
+        machines = all_nodes(connection)
+    processes = checked.spec.processes or checked.flavor.devices
+    return warn_of_load(engine, processes, checked.spec.nodes, machines)
 
 
 def rerun_job(platform: Platform, caller: Caller, ref: str, name: str = "") -> JobView:

@@ -25,6 +25,7 @@ from trainshed.model.host_folder import is_host_url
 from trainshed.model.job_spec import JobSpec
 from trainshed.model.names import parse_obs_url
 from trainshed.model.queue import could_ever_fit
+from trainshed.model.rehearsal_load import check_load
 from trainshed.model.world_shape import check_device_count, check_world_shape
 from trainshed.services.buckets import readable_bucket, writable_bucket
 from trainshed.services.code import CODE_BUCKET, find_snapshot
@@ -92,6 +93,8 @@ def check_spec(
     pretend = flavor.devices > 0 and all(
         device.pretend for node in nodes for device in node.devices if device.kind == flavor.kind
     )
+    if pretend:
+        check_load(1 if spec.command else spec.processes or flavor.devices, spec.nodes, nodes)
     return CheckedSpec(checked, flavor, bucket, prefix, pretend)
 
 
