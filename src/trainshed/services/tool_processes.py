@@ -60,6 +60,10 @@ class ToolProcesses:
             self._forget(tool)
             if state.stage == "failed":
                 return state
+            if found.process.returncode and not found.asked_to_end:
+                return ToolState(
+                    "failed", "It ended unexpectedly; load the page again to start it once more."
+                )
             found = None
         if not folder.plan.exists():
             return ToolState("failed", "It was stopped.")
