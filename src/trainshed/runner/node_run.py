@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import select
 import signal
 import sys
 import time
 import traceback
 from pathlib import Path
 
-from trainshed.model.attempt import Ending, RankExit
-from trainshed.model.diagnosis import diagnose_ranks
+from trainshed.model.attempt import Ending
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
@@ -24,23 +21,19 @@ from trainshed.runner.endings import ending_of, ending_of_os, farewell, with_out
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.gang import Gang
-from trainshed.runner.hang_watch import HangWatch
-from trainshed.runner.hold_watch import HoldWatch
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
-from trainshed.runner.kept_folders import KeptFoldersWatch
 from trainshed.runner.launcher_logs import LauncherLogs
 from trainshed.runner.leftovers import upload_leftovers
-from trainshed.runner.live_export import LiveExport
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.log_shipping import LogShipping
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
-from trainshed.runner.sandbox import Sandbox, SandboxEnded, SandboxProcess
+from trainshed.runner.sandbox import Sandbox, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
 from trainshed.runner.site import read_secrets, read_site
 from trainshed.runner.ssh import Gate, plan_door
 from trainshed.runner.staging import StagedFolders, give_to, stage, watch_copies
-from trainshed.runner.system_metrics import SystemSampler
+from trainshed.runner.training_watch import TrainingWatch
 from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
 from trainshed.store.outage import Patience
@@ -48,12 +41,8 @@ from trainshed.store.tenancy import require_own_bucket
 
 __all__ = ["NodeRun"]
 
-_TICK = 0.2
 # How long a job waits for an external store that is away.
 _PATIENCE = 30 * 60.0
-_METRICS_EVERY = 1.0
-_SYSTEM_EVERY = 5.0
-_TAIL_BYTES = 64 << 10
 
 
 class _StopAsked(Exception):
@@ -88,7 +77,7 @@ class NodeRun:
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
         self._work: WorkFolders | None = None
-        self._hang: HangWatch | None = None
+        self._watch: TrainingWatch | None = None
         self._terminated = False
 
     def walk(self) -> None:
@@ -205,7 +194,18 @@ class NodeRun:
             broker.start(sandbox.bindings)
             if door.port and sandbox.kind != "none":
                 gate = Gate.open(self._folder.ssh_gate, sandbox.init_pid, door.address, door.port)
-            return self._watch(sandbox, tail, LauncherLogs(self._work, self._folder))
+            self._watch = TrainingWatch(
+                self._launch, self._site, self._folder, self._store, self._archive, self._reporter, self._log
+            )
+            return self._watch.watch(
+                sandbox,
+                tail,
+                LauncherLogs(self._work, self._folder),
+                self._shipping,
+                asked_to_end=self._asked_to_end,
+                gang=self._gang,
+                note=self._note,
+            )
         finally:
             if gate is not None:
                 gate.close()
@@ -214,90 +214,6 @@ class NodeRun:
             broker.close()
             tail.read(final=True)
             tail.close()
-
-    def _watch(self, sandbox: Sandbox, tail: MetricTail, launcher_logs: LauncherLogs) -> Ending:
-        limits = self._launch.limits
-        exits: dict[int, RankExit] = {}
-        began = time.monotonic()
-        deadline = began + limits.seconds if limits.seconds else None
-        # A run of less than a second has no use worth a sample, and archiving one would cost more than the run.
-        next_metrics = next_system = began + _METRICS_EVERY
-        cut_short: Ending | None = None
-        fault = ""
-        sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
-        sampler.start()
-        hold = HoldWatch(sandbox.init_pid, is_wanted=limits.hold > 0)
-        hang = self._hang = HangWatch(
-            limits.hang,
-            {process.rank: self._folder.rank_log(process.rank) for process in self._launch.processes},
-            lambda: sandbox.usage().cpu_seconds,
-        )
-        kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
-        if self._launch.kept:
-            kept.start()
-        exporter = LiveExport(self._launch, self._store, self._archive, self._folder, self._note)
-        exporter.start()
-        poller = select.poll()
-        poller.register(sandbox.fileno(), select.POLLIN)
-        if self._gang is not None and self._gang.fileno() >= 0:
-            poller.register(self._gang.fileno(), select.POLLIN)
-        try:
-            while len(exits) < len(self._launch.processes):
-                poller.poll(_TICK * 1000)
-                for event in sandbox.poll():
-                    if isinstance(event, RankExit):
-                        exits[event.rank] = event
-                        self._reporter.rank_ended(event)
-                    elif isinstance(event, SandboxEnded) and event.message:
-                        fault = event.message
-                now = time.monotonic()
-                if cut_short is None:
-                    cut_short = self._asked_to_end(now, deadline) or kept.check()
-                    if cut_short is not None:
-                        self._log.say(f"{cut_short.message} SIGTERM now, SIGKILL in {limits.grace} s")
-                        sandbox.stop(limits.grace)
-                sandbox.check_limits()
-                if hold.look(now):
-                    self._reporter.hold(hold.held_since)
-                if hang.look(now):
-                    self._reporter.fall_silent(hang.silent_since)
-                if now >= next_metrics:
-                    tail.read()
-                    launcher_logs.read()
-                    self._shipping.ship()
-                    next_metrics = now + _METRICS_EVERY
-                if now >= next_system:
-                    self._sample(sandbox, sampler)
-                    next_system = now + _SYSTEM_EVERY
-        finally:
-            sampler.stop()
-            exporter.stop()
-            kept.stop()
-            launcher_logs.read(final=True)
-        ends = list(exits.values())
-        failed = [end for end in ends if end.exit_code]
-        # A rank that had failed by itself before tells more than the stop that its failure brought about.
-        is_own = cut_short is not None and cut_short.outcome == "stopped"
-        is_own = is_own and not all(end.ended_by_platform for end in failed)
-        if cut_short is not None and (cut_short.code == "hang" or (failed and not is_own)):
-            return cut_short
-        out_of_memory = sandbox.out_of_memory()
-        if fault and not out_of_memory:
-            return Ending(
-                "failed",
-                "platform",
-                "sandbox",
-                fault,
-                "Rerun the job; `trainshed doctor` checks this machine.",
-            )
-        return diagnose_ranks(
-            ends,
-            {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},
-            out_of_memory=out_of_memory,
-            memory_mb=limits.memory_mb,
-            node=self._launch.node_index,
-            launcher_tails=launcher_logs.tails(),
-        )
 
     def _asked_to_end(self, now: float, deadline: float | None) -> Ending | None:
         asked = self._asked_to_stop()
@@ -376,8 +292,8 @@ class NodeRun:
             reason = asked["reason"] or reason
             if asked.get("outcome") == "completed":
                 return Ending("completed", message=reason)
-            if asked.get("outcome") == "hung" and self._hang is not None:
-                return self._hang.ending(self._launch.node_index, time.time())
+            if asked.get("outcome") == "hung" and self._watch is not None:
+                return self._watch.hang.ending(self._launch.node_index, time.time())
         except (OSError, ValueError, KeyError):
             pass
         return Ending("stopped", "stop", "stopped", reason)
@@ -400,19 +316,6 @@ class NodeRun:
 
     def _on_sigterm(self, *_: object) -> None:
         self._terminated = True
-
-    def _sample(self, sandbox: Sandbox, sampler: SystemSampler) -> None:
-        sample = sampler.sample(time.time(), usage=sandbox.usage())
-        with self._folder.system_metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(sample) + "\n")
-
-    def _tail_of(self, rank: int) -> str:
-        try:
-            with self._folder.rank_log(rank).open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                return file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
 
     def _note(self, text: str) -> None:
         try:

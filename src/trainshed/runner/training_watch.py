@@ -1,0 +1,171 @@
+"""Watches a node's processes from their start to their end: exits, limits, metrics, logs, silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainshed.model.attempt import Ending, RankExit
+from trainshed.model.diagnosis import diagnose_ranks
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.gang import Gang
+from trainshed.runner.hang_watch import HangWatch
+from trainshed.runner.hold_watch import HoldWatch
+from trainshed.runner.kept_folders import KeptFoldersWatch
+from trainshed.runner.launcher_logs import LauncherLogs
+from trainshed.runner.live_export import LiveExport
+from trainshed.runner.log_archive import LogArchive
+from trainshed.runner.log_shipping import LogShipping
+from trainshed.runner.metric_tail import MetricTail
+from trainshed.runner.reporter import PlatformLog, Reporter
+from trainshed.runner.sandbox import Sandbox, SandboxEnded
+from trainshed.runner.site import Site
+from trainshed.runner.system_metrics import SystemSampler
+from trainshed.store.object_store import ObjectStore
+
+__all__ = ["TrainingWatch"]
+
+_TICK = 0.2
+_METRICS_EVERY = 1.0
+_SYSTEM_EVERY = 5.0
+_TAIL_BYTES = 64 << 10
+
+
+class TrainingWatch:
+    """The watch over one node while its processes run."""
+
+    def __init__(
+        self,
+        launch: NodeLaunch,
+        site: Site,
+        folder: RunFolder,
+        store: ObjectStore,
+        archive: LogArchive,
+        reporter: Reporter,
+        log: PlatformLog,
+    ) -> None:
+        self._launch = launch
+        self._site = site
+        self._folder = folder
+        self._store = store
+        self._archive = archive
+        self._reporter = reporter
+        self._log = log
+        # Silent until the processes run.
+        self.hang = HangWatch(0, {}, lambda: 0.0)
+
+    def watch(
+        self,
+        sandbox: Sandbox,
+        tail: MetricTail,
+        launcher_logs: LauncherLogs,
+        shipping: LogShipping,
+        *,
+        asked_to_end: Callable[[float, float | None], Ending | None],
+        gang: Gang | None,
+        note: Callable[[str], None],
+    ) -> Ending:
+        """Watch until every process has ended; how the node's run ends.
+
+        `asked_to_end` is told the time and the deadline, and tells how to end if someone wants that.
+        """
+        limits = self._launch.limits
+        exits: dict[int, RankExit] = {}
+        began = time.monotonic()
+        deadline = began + limits.seconds if limits.seconds else None
+        # A run of less than a second has no use worth a sample, and archiving one would cost more than the run.
+        next_metrics = next_system = began + _METRICS_EVERY
+        cut_short: Ending | None = None
+        fault = ""
+        sampler = SystemSampler(device_kind=self._launch.device_kind, devices=self._launch.devices)
+        sampler.start()
+        hold = HoldWatch(sandbox.init_pid, is_wanted=limits.hold > 0)
+        hang = self.hang = HangWatch(
+            limits.hang,
+            {process.rank: self._folder.rank_log(process.rank) for process in self._launch.processes},
+            lambda: sandbox.usage().cpu_seconds,
+        )
+        kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
+        if self._launch.kept:
+            kept.start()
+        exporter = LiveExport(self._launch, self._store, self._archive, self._folder, note)
+        exporter.start()
+        poller = select.poll()
+        poller.register(sandbox.fileno(), select.POLLIN)
+        if gang is not None and gang.fileno() >= 0:
+            poller.register(gang.fileno(), select.POLLIN)
+        try:
+            while len(exits) < len(self._launch.processes):
+                poller.poll(_TICK * 1000)
+                for event in sandbox.poll():
+                    if isinstance(event, RankExit):
+                        exits[event.rank] = event
+                        self._reporter.rank_ended(event)
+                    elif isinstance(event, SandboxEnded) and event.message:
+                        fault = event.message
+                now = time.monotonic()
+                if cut_short is None:
+                    cut_short = asked_to_end(now, deadline) or kept.check()
+                    if cut_short is not None:
+                        self._log.say(f"{cut_short.message} SIGTERM now, SIGKILL in {limits.grace} s")
+                        sandbox.stop(limits.grace)
+                sandbox.check_limits()
+                if hold.look(now):
+                    self._reporter.hold(hold.held_since)
+                if hang.look(now):
+                    self._reporter.fall_silent(hang.silent_since)
+                if now >= next_metrics:
+                    tail.read()
+                    launcher_logs.read()
+                    shipping.ship()
+                    next_metrics = now + _METRICS_EVERY
+                if now >= next_system:
+                    self._sample(sandbox, sampler)
+                    next_system = now + _SYSTEM_EVERY
+        finally:
+            sampler.stop()
+            exporter.stop()
+            kept.stop()
+            launcher_logs.read(final=True)
+        ends = list(exits.values())
+        failed = [end for end in ends if end.exit_code]
+        # A rank that had failed by itself before tells more than the stop that its failure brought about.
+        is_own = cut_short is not None and cut_short.outcome == "stopped"
+        is_own = is_own and not all(end.ended_by_platform for end in failed)
+        if cut_short is not None and (cut_short.code == "hang" or (failed and not is_own)):
+            return cut_short
+        out_of_memory = sandbox.out_of_memory()
+        if fault and not out_of_memory:
+            return Ending(
+                "failed",
+                "platform",
+                "sandbox",
+                fault,
+                "Rerun the job; `trainshed doctor` checks this machine.",
+            )
+        return diagnose_ranks(
+            ends,
+            {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},
+            out_of_memory=out_of_memory,
+            memory_mb=limits.memory_mb,
+            node=self._launch.node_index,
+            launcher_tails=launcher_logs.tails(),
+        )
+
+    def _sample(self, sandbox: Sandbox, sampler: SystemSampler) -> None:
+        sample = sampler.sample(time.time(), usage=sandbox.usage())
+        with self._folder.system_metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(sample) + "\n")
+
+    def _tail_of(self, rank: int) -> str:
+        try:
+            with self._folder.rank_log(rank).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                return file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
