@@ -18,6 +18,8 @@ import pytest
 from trainshed import Client
 from trainshed.model.errors import Conflict, NotAllowed, NotFound
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import os, pathlib, socket, threading, time
 address = socket.gethostbyname(socket.gethostname())

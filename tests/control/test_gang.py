@@ -50,6 +50,7 @@ def test_a_killed_runner_of_one_node_ends_the_whole_attempt(station: Any, victim
     assert b"asked to end" in station.log(job_id, f"rank-{other}", node=other)
 
 
+@pytest.mark.slow
 def test_a_job_with_restarts_starts_again_as_a_whole(station: Any) -> None:
     job_id = station.submit(WAIT, nodes=2, restarts=1)
     for node in (0, 1):

@@ -15,6 +15,8 @@ import pytest
 
 from trainshed.model.errors import Unavailable
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import pathlib, socket, threading, time
 server = socket.create_server(("127.0.0.1", 4000))
