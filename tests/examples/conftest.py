@@ -1,10 +1,12 @@
-"""Data sets for the examples."""
+"""Data sets for the examples, and environments that several platforms share."""
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,3 +28,22 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = folder / "package" / "data"
     assert {name: hashlib.md5((data / name).read_bytes()).hexdigest() for name in MD5} == MD5
     return data
+
+
+@pytest.fixture(scope="session")
+def share_environments(support: Any) -> Callable[[Any], Any]:
+    """Have a platform that was just started build its environments where all of these tests do.
+
+    A framework's environment takes minutes and gigabytes; which one it is, its name says.
+    """
+
+    def share(platform: Any) -> Any:
+        shared = support.REPOSITORY / ".cache" / "environments"
+        shared.mkdir(parents=True, exist_ok=True)
+        own = platform.home.environments
+        if own.is_dir() and not own.is_symlink():
+            own.rmdir()
+        own.symlink_to(shared)
+        return platform
+
+    return share

@@ -1,4 +1,4 @@
-"""Real trainings with the real frameworks, through the whole platform; each environment is built once, by itself."""
+"""Real trainings with the real frameworks, through the whole platform, which builds each environment once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
-def platform(support: Any, mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def platform(
+    support: Any, mnist: Path, share_environments: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """A platform that rehearses two nodes of eight devices, with MNIST in its store."""
     path = tmp_path_factory.mktemp("platform") / "home"
     try:
-        platform = support.start_platform(path, "--rehearse", "ascend:16", "--port", "0", "--obs-port", "0")
+        platform = share_environments(support.start_platform(path, "--rehearse", "ascend:16"))
         for bucket in ("datasets", "results"):
             assert platform.cli("obs", "mb", bucket).exit_code == 0
         copied = platform.cli("obs", "cp", "-r", mnist, "obs://datasets/mnist/")

@@ -39,11 +39,13 @@ def data(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def platform(support: Any, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def platform(
+    support: Any, data: Path, share_environments: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """A platform that rehearses Ascend devices, with the data where the three guides have it."""
     path = tmp_path_factory.mktemp("platform") / "home"
     try:
-        running = support.start_platform(path, "--rehearse", "ascend:8")
+        running = share_environments(support.start_platform(path, "--rehearse", "ascend:8"))
         for bucket in ("datasets", "results", "models"):
             assert running.cli("obs", "mb", bucket).exit_code == 0
         for name, test in (("mnist-modelarts", "eval"), ("mnist-xihe", "test"), ("mnist-bench", "val")):
