@@ -42,6 +42,18 @@ def test_table_fits_the_window(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "Running" in lines[2]
 
 
+def test_a_table_that_goes_elsewhere_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    columns, row = ("ID", "NAME", "DETAIL"), ("12345678", "n" * 60, "d" * 60)
+    print_table(columns, [row], elastic="NAME", empty="nothing")
+    assert capsys.readouterr().out.splitlines()[1].split() == list(row)
+    monkeypatch.setenv("COLUMNS", "50")
+    print_table(columns, [row], elastic="NAME", empty="nothing")
+    assert capsys.readouterr().out.splitlines()[1].split() == ["12345678", "nnnnnnn…", "d" * 60]
+
+
 def test_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("A",), [], elastic="A", empty="There is nothing.")
     captured = capsys.readouterr()

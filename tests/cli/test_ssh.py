@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from trainshed import Client
+from trainshed.cli.ssh import render_config
+from trainshed.client.results import SshAccess
 from trainshed.model.errors import Conflict, NotAllowed, NotFound
 
 pytestmark = pytest.mark.slow
@@ -177,3 +179,14 @@ def test_who_may_not_stop_a_job_may_not_enter_it(platform_up: Any, job: Any, tmp
         assert "ssh: true" in caught.value.hint
         admin.stop(made.id)
         admin.wait(made.id)
+
+
+def test_the_lines_for_an_ssh_client_name_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINSHED_HOME", "/srv/trainshed")
+    hosts = {
+        (node, nodes): render_config(SshAccess("id", "job", node, nodes, "user", "key")).splitlines()[0]
+        for node, nodes in ((0, 1), (0, 2), (1, 2))
+    }
+    assert hosts == {(0, 1): "Host job", (0, 2): "Host job job-0", (1, 2): "Host job-1"}
+    # An editor that uses them later does not have this shell's variables.
+    assert "--home /srv/trainshed ssh-proxy id" in render_config(SshAccess("id", "job", 0, 1, "user", "key"))

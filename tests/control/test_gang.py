@@ -42,6 +42,7 @@ def test_a_killed_runner_of_one_node_ends_the_whole_attempt(station: Any, victim
     job = station.wait(job_id)
     assert job.phase is Phase.FAILED
     assert (job.ending["cause"], job.ending["code"]) == ("platform", "runner_lost")
+    assert job.ending["node"] == victim
     (attempt,) = station.attempts(job_id)
     assert [report["ending"]["outcome"] for report in attempt.reports] == [
         "failed" if node == victim else "stopped" for node in (0, 1)
@@ -59,6 +60,8 @@ def test_a_job_with_restarts_starts_again_as_a_whole(station: Any) -> None:
     assert station.wait(job_id).phase is Phase.COMPLETED
     first, second = station.attempts(job_id)
     assert first.ending["code"] == "runner_lost"
+    (told,) = [event.message for event in station.events(job_id) if "back to the queue" in event.message]
+    assert "was killed" in told and "Rerun" not in told
     assert [report["ending"]["outcome"] for report in second.reports] == ["completed", "completed"]
 
 

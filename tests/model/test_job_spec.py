@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainshed.model.errors import InvalidInput
-from trainshed.model.job_spec import parse_duration, parse_job_spec
+from trainshed.model.job_spec import parse_duration, parse_job_spec, render_duration
 
 MINIMAL = {"code": "./code", "boot": "train.py"}
 
@@ -112,3 +112,8 @@ def test_a_value_that_a_field_does_not_take_comes_with_the_next_step(
     with pytest.raises(InvalidInput, match=re.escape(message)) as found:
         parse_job_spec({"command": "train", field: value})
     assert found.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("text", ["0s", "45s", "90m", "2h", "7d"])
+def test_a_duration_is_written_as_it_is_read(text: str) -> None:
+    assert render_duration(parse_duration(text)) == text

@@ -9,7 +9,7 @@ from trainshed.db.attempts import AttemptRow, insert_attempt
 from trainshed.db.engine import begin
 from trainshed.model.phase import Phase
 from trainshed.services import jobs
-from trainshed.services.failure_facts import telling_stream
+from trainshed.services.failure_facts import failure_facts, telling_stream
 from trainshed.services.identity import Caller
 from trainshed.services.jobs import JobView
 from trainshed.services.platform import Platform
@@ -81,3 +81,12 @@ def test_the_log_to_open_first() -> None:
     assert telling_stream({"outcome": "failed", "rank": 2, "stream": "worker_1.log"}) == "worker_1.log"
     assert telling_stream({"outcome": "failed", "rank": -1}) == "platform"
     assert telling_stream({}) == ""
+
+
+def test_a_failure_of_a_node_without_a_rank_names_the_node() -> None:
+    ending = {"outcome": "failed", "cause": "platform", "code": "runner_lost", "node": 1}
+    placements = [{"node": name, "devices": []} for name in ("alpha", "beta")]
+    attempt = AttemptRow("job", 1, "local", placements, "ended", 1.0)
+    assert "It happened on node 1 (beta)." in failure_facts(ending, attempt)
+    assert telling_stream(ending) == "node-1/platform"
+    assert telling_stream({**ending, "node": 0}) == "platform"

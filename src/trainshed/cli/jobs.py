@@ -184,7 +184,7 @@ def stop(job: str, reason: str, wait: bool, as_json: bool) -> None:
 @json_option
 def hold(job: str, duration: str, as_json: bool) -> None:
     """Hold a JOB open for a DURATION (30m, 2h) from now, or from when its training ends; 0 lets it go at once."""
-    from trainshed.model.job_spec import parse_duration
+    from trainshed.model.job_spec import parse_duration, render_duration
 
     try:
         seconds = parse_duration(duration)
@@ -195,7 +195,12 @@ def hold(job: str, duration: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"Job {found.name} is held open for {seconds} s.")
+        held = (
+            f"is held open for {render_duration(seconds)}"
+            if seconds
+            else "is let go once its training has ended"
+        )
+        click.echo(f"Job {found.name} {held}.")
 
 
 @click.command()

@@ -61,25 +61,35 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, elasti
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ellipsis")
-    for row in _fit(columns, cells, columns.index(elastic), _width()):
+    fitting = _fit(columns, cells, columns.index(elastic), _width())
+    for row in fitting:
         table.add_row(*(Text(cell, style=_PHASE_STYLES.get(cell, "")) for cell in row))
-    Console(width=max(_width(), 40), highlight=False).print(table)
+    # Never narrower than its content: a window may break a line, but an id that is cut is lost.
+    needed = sum(_column_widths(columns, fitting)) + 2 * len(columns)
+    Console(width=needed, highlight=False).print(table)
 
 
 def _width() -> int:
+    """The width of the window; what goes into a file or another program has no width."""
     import shutil
 
-    return min(shutil.get_terminal_size((80, 24)).columns, 200)
+    return shutil.get_terminal_size((100_000, 24)).columns
+
+
+def _column_widths(columns: Sequence[str], rows: list[list[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    return [
+        max(cell_len(text) for text in (column, *(row[i] for row in rows)))
+        for i, column in enumerate(columns)
+    ]
 
 
 def _fit(columns: Sequence[str], rows: list[list[str]], elastic: int, width: int) -> list[list[str]]:
     """Cut the elastic column so that the others stay whole: an id or a phase that is cut is of no use."""
     from rich.cells import cell_len, set_cell_size
 
-    widths = [
-        max(cell_len(text) for text in (column, *(row[i] for row in rows)))
-        for i, column in enumerate(columns)
-    ]
+    widths = _column_widths(columns, rows)
     room = max(8, width - sum(widths) + widths[elastic] - 2 * len(columns))
     if widths[elastic] <= room:
         return rows

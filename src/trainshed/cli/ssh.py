@@ -160,7 +160,9 @@ def proxy_command(access: SshAccess) -> str:
     """The command by which an ssh client reaches a node through this command line's platform."""
     given = connection_options()
     words = [sys.executable, "-m", "trainshed.cli.main"]
-    pairs: list[tuple[str, Any]] = [("--url", given.url), ("--home", given.home), ("--ca", given.ca)]
+    # An editor that is started elsewhere does not have this shell's variables.
+    home = given.home or os.environ.get("TRAINSHED_HOME")
+    pairs: list[tuple[str, Any]] = [("--url", given.url), ("--home", home), ("--ca", given.ca)]
     for name, value in pairs:
         if value:
             words += [name, str(value)]
@@ -171,8 +173,10 @@ def proxy_command(access: SshAccess) -> str:
 
 def render_config(access: SshAccess) -> str:
     """Lines for ~/.ssh/config by which any ssh client, also an editor's, reaches a node; with a registered key."""
+    names = [access.job_name] if access.node == 0 else []
+    names += [f"{access.job_name}-{access.node}"] if access.nodes > 1 else []
     return (
-        f"Host {access.job_name}{f'-{access.node}' if access.nodes > 1 else ''}\n"
+        f"Host {' '.join(names)}\n"
         f"  User {access.user}\n"
         f"  ProxyCommand {proxy_command(access)}\n"
         f"  HostKeyAlias {_alias(access)}\n"

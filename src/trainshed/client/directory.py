@@ -97,11 +97,18 @@ class Directory:
 
     def remove_notification(self, target: str) -> None:
         """Be told there no more."""
-        self._transport.call("DELETE", f"/api/v1/notifications/{quote(target, safe='')}")
+        self._transport.call("DELETE", f"/api/v1/notifications/{self._target_id(target)}")
 
     def test_notification(self, target: str) -> None:
         """Send a message that only says that messages arrive."""
-        self._transport.call("POST", f"/api/v1/notifications/{quote(target, safe='')}/test", {})
+        self._transport.call("POST", f"/api/v1/notifications/{self._target_id(target)}/test", {})
+
+    def _target_id(self, target: str) -> str:
+        """The id of a place that is named by its id or its address; a URL cannot be a part of a path."""
+        for known in self.notifications() if "/" in target or "@" in target else ():
+            if known.address == target:
+                return known.id
+        return quote(target.replace("/", "_"), safe="")
 
     def ssh_keys(self) -> list[SshKey]:
         """Your public keys for ssh."""

@@ -14,6 +14,7 @@ from trainshed.db.jobs import JobRow, change_job
 from trainshed.engines.engine import Engine, NodeObservation
 from trainshed.model.attempt import Ending
 from trainshed.model.flavor import Flavor, find_flavor
+from trainshed.model.job_spec import render_duration
 from trainshed.model.launch_plan import to_json
 from trainshed.model.notification import event_of_phase
 from trainshed.model.phase import Detail, Phase
@@ -78,7 +79,8 @@ def _record(
             return False
         _tell_story(control, connection, changed, attempt, seen)
         if step.detail is Detail.HELD and job.detail != Detail.HELD.value:
-            words = f"The training has ended; the job is held open for {_hold_of(job)} s: `trainshed hold` extends it."
+            hold = render_duration(_hold_of(job))
+            words = f"The training has ended; the job is held open for {hold}: `trainshed hold` extends it."
             control.tell(connection, changed, words)
             control.notify(connection, changed, "held")
         ending = to_json(step.ending) if step.ending else None
@@ -143,7 +145,9 @@ def _tell_story(
 
 def _tell_end(control: Control, connection: Connection, job: JobRow, step: Step) -> None:
     ending = step.ending or Ending("completed")
-    said = f" {ending.message} {ending.hint}".rstrip()
+    # Whose job starts again by itself needs no advice.
+    hint = ending.hint if step.kind != "restart" else ""
+    said = f" {ending.message} {hint}".rstrip()
     if step.kind == "restart":
         control.tell(
             connection,

@@ -20,7 +20,14 @@ from trainshed.model.errors import InvalidInput, TrainshedError, suggest
 from trainshed.model.host_folder import is_host_url, parse_host_url
 from trainshed.model.names import check_job_name, check_relative_path, parse_obs_url
 
-__all__ = ["DIALECTS_WITH_CODE_NAME", "JobSpec", "is_folder_name", "parse_duration", "parse_job_spec"]
+__all__ = [
+    "DIALECTS_WITH_CODE_NAME",
+    "JobSpec",
+    "is_folder_name",
+    "parse_duration",
+    "parse_job_spec",
+    "render_duration",
+]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_FOLDER_NAME = 100
@@ -46,6 +53,14 @@ def parse_duration(value: object) -> int:
     if match is None:
         raise ValueError("a duration such as 45m or 2h is needed")
     return int(float(match[1]) * _UNIT_SECONDS[(match[2] or "s").lower()])
+
+
+def render_duration(seconds: int) -> str:
+    """The way a person writes a duration: `2h`, `90m`, `45s`; `parse_duration` reads it again."""
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNIT_SECONDS[unit] == 0:
+            return f"{seconds // _UNIT_SECONDS[unit]}{unit}"
+    return f"{seconds}s"
 
 
 class JobSpec(BaseModel):

@@ -45,6 +45,7 @@ def salvage_node(folder: RunFolder) -> None:
         "runner_lost",
         "The program that watched over this node was killed; its processes ended with it.",
         "Rerun the job, or give it `restarts` so that this happens by itself.",
+        node=launch.node_index,
     )
     left_behind: list[str] = []
     folders = StagedFolders(folder.root)

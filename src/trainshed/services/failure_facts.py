@@ -34,6 +34,8 @@ def failure_facts(ending: dict[str, Any], attempt: AttemptRow | None) -> list[st
     rank = ending.get("rank", -1)
     if rank >= 0:
         facts.append(f"First to fail: rank {rank}{_where(ending, attempt)}.")
+    elif attempt is not None and len(attempt.placements) > 1 and _where(ending, attempt):
+        facts.append(f"It happened{_where(ending, attempt)}.")
     if ending.get("stream"):
         facts.append(f"A launcher started it; the log {ending['stream']} tells why.")
     if ending.get("place"):
@@ -74,7 +76,10 @@ def telling_stream(ending: dict[str, Any]) -> str:
     rank = ending.get("rank", -1)
     if isinstance(rank, int) and rank >= 0:
         return f"rank-{rank}"
-    return "platform" if ending.get("outcome") == "failed" else ""
+    if ending.get("outcome") != "failed":
+        return ""
+    node = ending.get("node", -1)
+    return f"node-{node}/platform" if isinstance(node, int) and node > 0 else "platform"
 
 
 def _where(ending: dict[str, Any], attempt: AttemptRow | None) -> str:

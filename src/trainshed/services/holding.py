@@ -10,6 +10,7 @@ from trainshed.db.engine import begin, read
 from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
 from trainshed.model.errors import Conflict, InvalidInput, Unavailable
+from trainshed.model.job_spec import render_duration
 from trainshed.services.access import require
 from trainshed.services.identity import Caller
 from trainshed.services.job_view import JobView, view_job
@@ -58,7 +59,9 @@ def hold_job(platform: Platform, caller: Caller, ref: str, seconds: int) -> JobV
                 now,
                 "info",
                 "platform",
-                f"{caller.user_name} holds the job open for {seconds} s.",
+                f"{caller.user_name} holds the job open for {render_duration(seconds)}."
+                if seconds
+                else f"{caller.user_name} lets the job go once its training has ended.",
             )
         platform.ring()
         with read(platform.engine) as connection:
