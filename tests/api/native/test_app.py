@@ -113,6 +113,7 @@ def test_body_that_is_too_large(api: Any) -> None:
         "/api/v1/jobs", content=b" " * (9 << 20), headers={"Content-Type": "application/json"}
     )
     assert response.status_code == 413
+    assert response.headers["connection"] == "close"
     error_of(response)
 
 

@@ -44,6 +44,9 @@ class RequestGuard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if status == 413:
+                    # The rest of the body is not read: whoever sent it must not use this connection again.
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
         async def bounded_receive() -> Message:
