@@ -233,15 +233,11 @@ class Stage:
             raise refuse(target, error) from error
         try:
             is_folder = source.is_dir()
-            try:
-                found = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
-            except FileNotFoundError:
-                if not (cover.writable or cover.source == self._etc):
-                    raise
+            if cover.writable or cover.source == self._etc:
                 make_entry(parent, name, is_folder, self._owner)
-            else:
-                if stat.S_ISLNK(found) or stat.S_ISDIR(found) != is_folder:
-                    raise refuse(target, OSError("something else is there"))
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(found) or stat.S_ISDIR(found) != is_folder:
+                raise refuse(target, OSError("something else is there"))
         except OSError as error:
             raise refuse(target, error) from error
         finally:
@@ -358,11 +354,15 @@ def open_beneath(
 
 
 def make_entry(parent: int, name: str, is_folder: bool, owner: tuple[int, int] | None) -> None:
-    """Make an empty folder or file."""
-    if is_folder:
-        os.mkdir(name, 0o755, dir_fd=parent)
-    else:
-        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=parent))
+    """Make an empty folder or file, unless something has that name. In a folder that nodes share, another one may
+    make it at the same moment."""
+    try:
+        if is_folder:
+            os.mkdir(name, 0o755, dir_fd=parent)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=parent))
+    except FileExistsError:
+        return
     if owner:
         os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
 
