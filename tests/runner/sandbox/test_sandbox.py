@@ -214,6 +214,20 @@ def test_stop_reaches_the_children_of_a_rank(host: Any) -> None:
     assert answer["exits"]["0"]["ended_by_platform"]
 
 
+def test_children_of_a_shell_that_died_have_the_rest_of_the_grace(host: Any) -> None:
+    script = "bash -c 'trap \"sleep 1; echo saved; exit 0\" TERM; echo ready; sleep 60 & wait' ; echo after"
+    answer, log = host.run(arguments=["bash", "-c", script], stop={"line": "ready", "grace": 20})
+    assert "saved" in log.split() and "after" not in log
+    assert (answer["exits"]["0"]["exit_code"], answer["exits"]["0"]["signal"]) == (128 + 15, 15)
+
+
+def test_children_that_do_not_end_are_killed_after_the_grace(host: Any) -> None:
+    script = "bash -c 'trap \"echo no\" TERM; echo ready; while true; do sleep 0.1; done' ; echo after"
+    answer, log = host.run(arguments=["bash", "-c", script], stop={"line": "ready", "grace": 1})
+    assert "no" in log.split() and "after" not in log
+    assert answer["exits"]["0"]["ended_by_platform"]
+
+
 def test_kill_ends_at_once(host: Any) -> None:
     answer, log = host.run(
         """

@@ -112,6 +112,8 @@ class Init:
     def __init__(self, control: int) -> None:
         self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, control)
         self.running: dict[int, Rank] = {}
+        # Ranks that have ended while their children still do what SIGTERM asked of them, with their exit status.
+        self.lingering: dict[int, tuple[Rank, int]] = {}
         self.services: list[Service] = []
         # Those whose first connection is waited for, by the descriptor of their socket.
         self.awaited: dict[int, Service] = {}
@@ -134,13 +136,15 @@ class Init:
         for process in plan["processes"]:
             self.start(process)
         self.poller.register(self.socket.fileno(), select.POLLIN)
-        while self.running:
+        while self.running or self.lingering:
             self.await_connections()
             self.wait_for_news()
             self.reap()
-            if self.ending and time.monotonic() >= self.deadline:
+            is_over = self.ending and time.monotonic() >= self.deadline
+            if is_over:
                 self.kill_all()
                 self.deadline = time.monotonic() + 1
+            self.release_lingering(is_over)
         self.kill_all()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
@@ -243,6 +247,8 @@ class Init:
 
     def wait_for_news(self) -> None:
         seconds = REAP_SECONDS if all(rank.pidfd >= 0 for rank in self.running.values()) else 0.05
+        if self.lingering:
+            seconds = 0.05
         if self.ending:
             seconds = min(seconds, max(0.0, self.deadline - time.monotonic()))
         for descriptor, _ in self.poller.poll(int(seconds * 1000) + 1):
@@ -307,10 +313,24 @@ class Init:
             if rank.pidfd >= 0:
                 self.poller.unregister(rank.pidfd)
                 os.close(rank.pidfd)
-            if os.WIFSIGNALED(status):
-                self.report(rank, 128 + os.WTERMSIG(status), os.WTERMSIG(status))
+            # A shell dies of SIGTERM at once; the training that it ran may still be writing a checkpoint.
+            if rank.ended_by_platform and time.monotonic() < self.deadline:
+                self.lingering[pid] = rank, status
             else:
-                self.report(rank, os.WEXITSTATUS(status), 0)
+                self.report_status(rank, status)
+
+    def release_lingering(self, is_over: bool) -> None:
+        """Report the ranks of which nothing is left any more, or whose time is over."""
+        for pid, (rank, status) in list(self.lingering.items()):
+            if is_over or not has_processes(pid):
+                del self.lingering[pid]
+                self.report_status(rank, status)
+
+    def report_status(self, rank: Rank, status: int) -> None:
+        if os.WIFSIGNALED(status):
+            self.report(rank, 128 + os.WTERMSIG(status), os.WTERMSIG(status))
+        else:
+            self.report(rank, os.WEXITSTATUS(status), 0)
 
     def report(self, rank: Rank, code: int, signal: int) -> None:
         by_platform = "true" if rank.ended_by_platform else "false"
@@ -341,6 +361,17 @@ class Init:
                     pass
             time.sleep(0.005)
             self.reap()
+
+
+def has_processes(group: int) -> bool:
+    """Whether a process group still has a member."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def find_program(name: str, variables: dict[str, str]) -> str:
