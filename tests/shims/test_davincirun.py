@@ -102,9 +102,17 @@ def test_it_waits_until_the_scheduler_has_completed_the_table(
     assert code == 0, output
 
 
-def test_the_first_that_fails_ends_the_others_and_gives_its_code(variables: dict[str, str]) -> None:
-    script = 'if [ $RANK_ID = 4 ]; then exit 41; fi; trap "echo asked; exit 0" TERM; sleep 60 & wait'
-    code, output = run(variables, "bash", "-c", script)
+def test_the_first_that_fails_ends_the_others_and_gives_its_code(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    ready.mkdir()
+    # The one that fails waits until the others can hear SIGTERM.
+    script = (
+        'cd "$READY"; if [ $RANK_ID = 4 ]; then until [ "$(ls | wc -l)" = 2 ]; do sleep 0.05; done; exit 41; fi; '
+        'trap "echo asked; exit 0" TERM; touch "$RANK_ID"; sleep 60 & wait'
+    )
+    code, output = run({**variables, "READY": str(ready)}, "bash", "-c", script)
     assert code == 41
     assert output.count("asked") == 2
 
