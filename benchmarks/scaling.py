@@ -7,7 +7,7 @@ Two measurements:
   launch   the time until 16 trivial ranks (2 nodes x 8 pretend devices) have all begun, as a job and as 16 plain
            processes; the difference.
 
-    .venv/bin/python benchmarks/scaling.py [--pairs 7] [--images 20000] [--json FILE]
+    .venv/bin/python benchmarks/scaling.py [--pairs 7] [--images 150000] [--json FILE]
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--images", type=int, default=20000, help="images of each rank")
+    parser.add_argument("--images", type=int, default=150000, help="images of each rank")
     add_json_option(parser)
     options = parser.parse_args()
     machine = describe_machine()
