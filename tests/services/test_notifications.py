@@ -18,6 +18,7 @@ import pytest
 from aiosmtpd.smtp import SMTP
 
 from trainshed.db import notifications as db
+from trainshed.db import tables
 from trainshed.db.engine import begin, read
 from trainshed.db.jobs import change_job
 from trainshed.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
@@ -155,6 +156,25 @@ def test_what_cannot_be_delivered_is_tried_again_and_given_up_at_last(
     clock.now += 5 * 3600
     assert not deliver_due(telling)
     assert list_targets(telling, ann)[0].last_state == "given up"
+
+
+def test_a_message_that_cannot_be_signed_is_noted_and_holds_up_no_other(
+    telling: Platform, ann: Caller, receiver: Receiver
+) -> None:
+    broken, good = (add_target(telling, ann, f"{receiver.url}/{name}") for name in ("broken", "good"))
+    with begin(telling.engine) as connection:
+        connection.execute(
+            tables.notification_targets.update()
+            .where(tables.notification_targets.c.id == broken.id)
+            .values(secret=b"damaged")
+        )
+    for target in (broken, good):
+        try_target(telling, ann, target.id)
+    assert deliver_due(telling) and deliver_due(telling) and not deliver_due(telling)
+    states = {shown.id: (shown.last_state, shown.last_error) for shown in list_targets(telling, ann)}
+    assert states[good.id] == ("sent", "")
+    assert states[broken.id][0] == "waiting" and "decrypted" in states[broken.id][1]
+    assert len(receiver.seen) == 1
 
 
 def test_a_redirect_is_not_followed(telling: Platform, ann: Caller, receiver: Receiver) -> None:

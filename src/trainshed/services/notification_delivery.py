@@ -54,7 +54,8 @@ def deliver_due(platform: Platform) -> bool:
         return message is not None
     try:
         _deliver(platform, target, message)
-    except (DeliveryFault, OSError, ValueError) as fault:
+    except Exception as fault:
+        # Whatever is wrong with one message is noted with it and counted: it must not hold up the others for ever.
         tries = message.tries + 1
         state = "given up" if tries >= MOST_TRIES else "waiting"
         _settle(platform, message, state, now + retry_delay(tries), str(fault) or type(fault).__name__)
