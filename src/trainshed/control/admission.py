@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainshed.control.context import Control
+from trainshed.control.planning import plan_attempt
 from trainshed.control.queue_view import QueueView, placement_from_row, placement_to_row
 from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
-from trainshed.db.engine import begin, read
+from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
-from trainshed.db.users import user_by_id
-from trainshed.db.workspaces import workspace_by_id
-from trainshed.dialects.plan import plan_launch
-from trainshed.dialects.planned_job import PlannedJob
 from trainshed.dialects.world import OWN_PORTS, PORT_BLOCK
 from trainshed.engines.engine import AttemptLaunch
 from trainshed.model.attempt import Ending
 from trainshed.model.flavor import Flavor, Node, find_flavor
-from trainshed.model.launch_plan import Environment, NodeLaunch, from_json, to_json
+from trainshed.model.launch_plan import NodeLaunch, to_json
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.queue import Placement, plan_queue
 
@@ -87,27 +84,14 @@ def launch_of(
     control: Control, job: JobRow, attempt: int, flavor: Flavor, placements: tuple[Placement, ...]
 ) -> tuple[NodeLaunch, ...]:
     """The launch plans of an attempt."""
-    with read(control.database) as connection:
-        owner = user_by_id(connection, job.owner_id)
-        workspace = workspace_by_id(connection, job.workspace_id)
-    return plan_launch(
-        PlannedJob(
-            id=job.id,
-            name=job.name,
-            workspace_id=job.workspace_id,
-            spec=job.spec,
-            flavor=flavor,
-            attempt=attempt,
-            code_bucket=job.code_bucket,
-            code_prefix=job.code_prefix,
-            environment=from_json(Environment, job.environment or {"engine": "python", "python": ""}),
-            rehearsal=job.rehearsal,
-            platform_variables=dict(control.platform_variables),
-            credential_names=control.credential_names,
-            owner=owner.name if owner else "trainshed",
-            workspace=workspace.name if workspace else "default",
-        ),
+    return plan_attempt(
+        control.database,
+        job,
+        attempt,
+        flavor,
         placements,
+        platform_variables=control.platform_variables,
+        credential_names=control.credential_names,
     )
 
 
