@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainshed.model.errors import InvalidInput, NotAllowed, NotFound, suggest
+from trainshed.model.flavor import Flavor, Node, preset_flavors
 
 __all__ = [
     "LOCAL_POOL",
@@ -15,7 +16,9 @@ __all__ = [
     "account_of",
     "default_pool",
     "find_pool",
+    "flavors_of",
     "list_pools",
+    "nodes_of",
     "pool_of",
     "read_pools",
 ]
@@ -151,6 +154,18 @@ def account_of(pool: Pool, owner: str) -> str:
             where="pool",
         )
     return account
+
+
+def nodes_of(pool: Pool, nodes: Iterable[Node]) -> list[Node]:
+    """The machines of a pool."""
+    if pool.engine == "local":
+        return [node for node in nodes if node.engine == "local"]
+    return [node for node in nodes if node.engine == pool.engine and node.pool == pool.name]
+
+
+def flavors_of(pool: Pool, nodes: Iterable[Node]) -> list[Flavor]:
+    """The flavors that the machines of a pool can serve."""
+    return preset_flavors(nodes_of(pool, nodes))
 
 
 def _read_pool(name: str, table: Any, where: str) -> Pool:

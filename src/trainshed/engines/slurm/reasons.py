@@ -157,9 +157,8 @@ def explain_wait(job: QueuedJob) -> Words:
         kind = next((name for start, name in _LIMITS if reason.startswith(start)), "")
         words = Words(f"It has reached {kind} ({reason})." if kind else f"Slurm says: {reason}.")
     if job.starts_at not in ("", "N/A", "Unknown") and reason in ("Priority", "Resources", "BeginTime"):
-        return Words(
-            f"{words.reason} Slurm expects to start it at {job.starts_at.replace('T', ' ')}.", words.hint
-        )
+        # Beside the reason, not in it: the estimate changes all the time.
+        return Words(words.reason, f"Slurm expects to start it at {job.starts_at.replace('T', ' ')}.")
     return words
 
 
