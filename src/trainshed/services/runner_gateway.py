@@ -14,17 +14,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainshed.control.planning import plan_attempt
-from trainshed.db.engine import read
+from trainshed.db.attempts import change_attempt
+from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
 from trainshed.db.workspaces import workspace_by_id
 from trainshed.dialects.world import PORT_BLOCK
 from trainshed.durable import write_durably
 from trainshed.model.attempt import NodeReport
-from trainshed.model.errors import InvalidInput
-from trainshed.model.flavor import Flavor, find_flavor, preset_flavors
+from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable
+from trainshed.model.flavor import Flavor, find_flavor
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json, to_json
+from trainshed.model.pools import find_pool, flavors_of
 from trainshed.model.queue import Placement
 from trainshed.model.ssh import KEY_NAMES
 from trainshed.runner.site import Site
@@ -34,6 +36,7 @@ from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variab
 from trainshed.services.platform import Platform
 from trainshed.services.public_urls import obs_url
 from trainshed.services.runner_mirror import Claim, Mirror, Piece
+from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
 from trainshed.services.store_place import find_store
 from trainshed.services.vault import write_once
@@ -158,19 +161,35 @@ def _plan_once(platform: Platform, runner: AttemptCaller, claims: list[Claim]) -
     job, attempt = runner.job, runner.attempt.attempt
     file = platform.home.run_folder(job.id, attempt, 0).path.parent / "plan.json"
     if not file.exists():
-        launches = _plan(platform, job, attempt, claims)
-        write_once(file, json.dumps([to_json(launch) for launch in launches]).encode())
-    return tuple(from_json(NodeLaunch, item) for item in json.loads(file.read_bytes()))
+        placements, launches = _plan(platform, job, attempt, claims)
+        plan = {
+            "placements": [asdict(place) for place in placements],
+            "launches": [to_json(each) for each in launches],
+        }
+        write_once(file, json.dumps(plan).encode())
+    made = json.loads(file.read_bytes())
+    if [item["node"] for item in runner.attempt.placements] != [item["node"] for item in made["placements"]]:
+        # Where the nodes really are, and what they have: people see it, and logs are counted by it.
+        with begin(platform.engine) as connection:
+            change_attempt(connection, runner.attempt, placements=made["placements"])
+    return tuple(from_json(NodeLaunch, item) for item in made["launches"])
 
 
-def _plan(platform: Platform, job: JobRow, attempt: int, claims: list[Claim]) -> tuple[NodeLaunch, ...]:
+def _plan(
+    platform: Platform, job: JobRow, attempt: int, claims: list[Claim]
+) -> tuple[tuple[Placement, ...], tuple[NodeLaunch, ...]]:
     with read(platform.engine) as connection:
-        flavor = find_flavor(job.flavor, preset_flavors(all_nodes(connection)))
+        nodes = all_nodes(connection)
+    pool = find_pool(str(job.spec.get("pool", "")), platform.settings.all_pools)
+    flavor = find_flavor(job.flavor, flavors_of(pool, nodes))
     # Nodes on several machines reach each other over the machines' own network.
     network = "open" if job.nodes > 1 else job.spec.get("network", "platform")
     ports = _choose_ports(job.id, claims) if network == "open" else 0
-    placements = tuple(_place(claim, flavor, ports) for claim in claims)
-    return plan_attempt(
+    given: dict[str, tuple[int, ...]] = {}
+    if flavor.devices and any(len(claim.devices) < flavor.devices for claim in claims):
+        given = _find_devices(platform, job.id, attempt)
+    placements = tuple(_place(claim, flavor, ports, given.get(claim.host, ())) for claim in claims)
+    return placements, plan_attempt(
         platform.engine,
         job,
         attempt,
@@ -182,8 +201,25 @@ def _plan(platform: Platform, job: JobRow, attempt: int, claims: list[Claim]) ->
     )
 
 
-def _place(claim: Claim, flavor: Flavor, ports: int) -> Placement:
-    devices = claim.devices[: flavor.devices] if claim.devices else tuple(range(flavor.devices))
+def _find_devices(platform: Platform, job_id: str, attempt: int) -> dict[str, tuple[int, ...]]:
+    """The indices of the nodes' devices by their machines' names, as the cluster's controller tells them.
+
+    Slurm sets variables on the machines only for GPUs. A job that took the wrong devices would disturb another one:
+    a controller that does not answer is waited for.
+    """
+    try:
+        found = slurm_engine(platform).allocation(job_id, attempt)
+    except TrainshedError as fault:
+        raise Unavailable(f"Slurm does not tell the job's devices: {fault.message}") from fault
+    if not found:
+        raise Unavailable("Slurm does not tell the job's devices yet.")
+    return {item.node: item.devices for item in found}
+
+
+def _place(claim: Claim, flavor: Flavor, ports: int, given: tuple[int, ...]) -> Placement:
+    # What the controller says, then what the machine itself was told; else the first ones.
+    told = next((found for found in (given, claim.devices) if len(found) >= flavor.devices), ())
+    devices = told[: flavor.devices] or tuple(range(flavor.devices))
     # Nodes that all are on the platform's own machine get an address each on its loopback.
     address = "" if claim.address.startswith("127.") else claim.address
     return Placement(claim.host, devices, flavor.cpus, flavor.memory_mb, address=address, ports=ports)
