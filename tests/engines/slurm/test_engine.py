@@ -200,3 +200,23 @@ def test_without_slurm_there_is_a_clear_fault(yard: Any, monkeypatch: pytest.Mon
     monkeypatch.setitem(yard.commands._environment, "PATH", "/nowhere")
     with pytest.raises(Unavailable, match="scontrol is not installed"):
         yard.engine.capacity()
+
+
+def test_the_check_goes_through_every_pool(yard: Any) -> None:
+    from trainshed.daemon.slurm_check import examine_slurm
+    from trainshed.model.pools import Pool
+    from trainshed.model.settings import Settings
+
+    pools = (
+        Pool("lab", "slurm", "all"),
+        Pool("gone", "slurm", "gone"),
+        Pool("closed", "slurm", "closed"),
+        Pool("fussy", "slurm", "all", options=("--constraint=nothing-has-it",)),
+    )
+    findings = examine_slurm(Settings(pools=pools), yard.commands)
+    told = {(item.level, item.subject, item.message.split(":")[0]) for item in findings}
+    assert ("ok", "pool lab", "Slurm takes jobs as the platform's own account") in told
+    assert ("bad", "pool gone", "there is no partition 'gone'") in told
+    assert ("warn", "pool closed", "the partition closed is down") in told
+    assert any(level == "bad" and subject == "pool fussy" for level, subject, _ in told)
+    assert all(item.fix for item in findings if item.level == "bad")
