@@ -217,3 +217,20 @@ def test_what_had_come_of_a_lost_node_is_archived_without_secrets(platform: Plat
     log = LogSource(platform, runner.job.id, 1, 0, "rank-0").read(0, 1000)
     assert ticket.secrets["TRAINSHED_TOKEN"].encode() not in log and log.endswith(b" line\n")
     assert not folder.secrets.exists()
+
+
+def test_the_copy_of_a_long_log_stays_short_and_whole(platform: Platform) -> None:
+    runner = make_runner(platform, 1)
+    check_in(platform, runner, claim(0), NOW)
+    segment, half = 16 << 20, 1 << 19
+    line = b"0123456789abcde\n"
+    # What the node itself archives, before the pieces behind it come.
+    key = f"{runner.job.id}/attempt-1/node-0/rank-0/{0:016d}"
+    platform.store.put(".jobs", key, line * (segment // len(line)))
+    for offset in range(0, segment + 2 * half, half):
+        piece = Piece("logs/rank-0.log", offset, line * (half // len(line)))
+        take_report(platform, runner, 0, claim(0).nonce, pieces=[piece])
+    spool = platform.home.run_folder(runner.job.id, 1, 0).rank_log(0).stat()
+    assert spool.st_size == segment + 2 * half and spool.st_blocks * 512 < 4 * half
+    source = LogSource(platform, runner.job.id, 1, 0, "rank-0")
+    assert source.read(0, 1 << 30) == line * ((segment + 2 * half) // len(line))

@@ -29,6 +29,7 @@ from trainshed.model.launch_plan import NodeLaunch, from_json, to_json
 from trainshed.model.pools import find_pool, flavors_of
 from trainshed.model.queue import Placement
 from trainshed.model.ssh import KEY_NAMES
+from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.site import Site
 from trainshed.services.attempt_tokens import AttemptCaller
 from trainshed.services.job_credentials import create_job_credentials, load_job_secrets
@@ -125,6 +126,7 @@ def take_report(
     mirror = mirrors[node]
     claim = mirror.require_claim(nonce)
     mirror.append(pieces)
+    _forget_archived(platform, job, attempt, node, mirror, pieces)
     if ready:
         mirror.set_ready()
     if report is not None:
@@ -135,6 +137,20 @@ def take_report(
     # A node that has ended without having been ready will not come: the others need not wait, they are stopped.
     go = all(each.is_ready() for each in mirrors)
     return Heard(mirror.sizes(), go, mirror.asked_to_stop())
+
+
+def _forget_archived(
+    platform: Platform, job: JobRow, attempt: int, node: int, mirror: Mirror, pieces: Sequence[Piece]
+) -> None:
+    """Keep the copies of long logs short: what the node has archived need not lie here as well."""
+    segment = platform.settings.log_segment_mb << 20
+    for piece in pieces:
+        passes = piece.offset // segment != (piece.offset + len(piece.data)) // segment
+        if passes and piece.path.startswith("logs/"):
+            stream = piece.path.removeprefix("logs/")
+            stream = stream if stream.startswith("files/") else stream.removesuffix(".log")
+            archive = LogArchive(platform.store, archive_prefix(job.id, attempt, node), segment, [])
+            mirror.forget_archived(piece.path, archive.size(stream))
 
 
 def ticket_to_json(ticket: Ticket) -> dict[str, Any]:

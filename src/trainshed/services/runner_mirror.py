@@ -19,6 +19,7 @@ from trainshed.durable import write_durably
 from trainshed.model.errors import Conflict, InvalidInput, Unavailable
 from trainshed.model.home import Home, RunFolder
 from trainshed.model.launch_plan import from_json
+from trainshed.runner.log_archive import punch_hole
 from trainshed.services.vault import write_once
 
 __all__ = ["Claim", "Mirror", "Piece"]
@@ -116,6 +117,14 @@ class Mirror:
                         code="disk_full",
                     ) from error
                 raise
+
+    def forget_archived(self, name: str, end: int) -> None:
+        """Give back the room of the first bytes of a log, which the node has archived itself."""
+        descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            punch_hole(descriptor, min(end, os.fstat(descriptor).st_size))
+        finally:
+            os.close(descriptor)
 
     def sizes(self) -> dict[str, int]:
         """How far each file has come."""

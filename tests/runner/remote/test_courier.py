@@ -12,7 +12,7 @@ import pytest
 from trainshed.durable import write_durably
 from trainshed.model.errors import NotAuthenticated, Unavailable
 from trainshed.model.home import RunFolder
-from trainshed.runner.log_archive import _punch_hole
+from trainshed.runner.log_archive import punch_hole
 from trainshed.runner.remote.courier import DELIVERED, UNWANTED, Courier
 
 
@@ -86,7 +86,7 @@ def test_what_was_archived_meanwhile_is_left_out(folder: RunFolder) -> None:
     gateway = Gateway(folder)
     folder.rank_log(0).write_bytes(b"a" * 8192 + b"rest")
     descriptor = os.open(folder.rank_log(0), os.O_RDWR)
-    _punch_hole(descriptor, 8192)
+    punch_hole(descriptor, 8192)
     os.close(descriptor)
     finish(folder)
     Courier(folder, gateway).run()  # type: ignore[arg-type]

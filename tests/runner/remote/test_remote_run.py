@@ -395,6 +395,30 @@ def test_stopping_and_failing_reach_all_nodes(station: Station) -> None:
     assert (job.ending["rank"], job.ending["exit_code"]) == (1, 3)
 
 
+@pytest.mark.slow
+def test_a_platform_that_is_away_at_the_start_is_waited_for(station: Station) -> None:
+    station.kill_servers()
+    job_id = station.submit()
+    _wait(lambda: (job_id, 1, 0) in station.engine.nodes, 30, "the node's start")
+    time.sleep(2)
+    station.start_servers()
+    job = station.wait(job_id)
+    assert job.phase is Phase.COMPLETED and job.attempt == 1, job.ending
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_taken_away_says_so_in_time(station: Station) -> None:
+    job_id = station.submit(parameters={"lines": 600, "pause": 0.1})
+    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 60, "the first lines")
+    # As a scheduler does before it takes the machine: SIGTERM to everything.
+    os.killpg(station.engine.nodes[job_id, 1, 0].pid, signal.SIGTERM)
+    job = station.wait(job_id)
+    assert job.phase is Phase.FAILED and job.ending is not None
+    assert (job.ending["cause"], job.ending["code"]) == ("node", "ended_from_outside")
+    assert job_id not in station.engine.salvaged
+    assert station.engine.nodes[job_id, 1, 0].wait(20) == 1
+
+
 def test_strangers_are_refused(station: Station) -> None:
     for token in ("", "tsr_x.1.y", "tsh_nothing"):
         link = PlatformLink(station.url, token, 0, "cd" * 16)

@@ -16,7 +16,9 @@ from trainshed.model.home import RunFolder
 
 __all__ = ["find_root", "forget_old_runs", "make_run_folder", "take_lock"]
 
-_OLD_SECONDS = 24 * 3600.0
+# Nobody holds the lock of a run that was killed; a new one holds it from its first moments on.
+_OLD_SECONDS = 600.0
+_UNUSED_SECONDS = 30 * 24 * 3600.0
 
 
 def find_root(variables: Mapping[str, str]) -> Path:
@@ -55,7 +57,13 @@ def take_lock(folder: RunFolder) -> int:
 
 
 def forget_old_runs(root: Path) -> None:
-    """Remove folders of runs that were killed a day or longer ago."""
+    """Remove the folders of runs that were killed, and runners of versions that nobody has used for a month."""
+    for path in root.glob("runner-*"):
+        try:
+            if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
+                remove_tree(path) if path.is_dir() else path.unlink()
+        except OSError:
+            continue
     for path in root.glob("run-*"):
         try:
             if time.time() - path.stat().st_mtime < _OLD_SECONDS:

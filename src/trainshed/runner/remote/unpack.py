@@ -36,6 +36,9 @@ def unpack(archive: Path) -> Path:
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     folder = archive.absolute().with_name(f"runner-{digest[:16]}")
     if (folder / "complete").exists():
+        # What is used stays: others look at the time.
+        for used in (archive, folder):
+            os.utime(used)
         return folder
     fresh = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
