@@ -51,6 +51,10 @@ rank, world = os.environ["RANK"], os.environ["WORLD_SIZE"]
 given = dict(item[2:].split("=", 1) for item in sys.argv[1:] if item.startswith("--"))
 print("rank", rank, "of", world, "master", os.environ["MASTER_ADDR"], flush=True)
 assert not any(name.startswith("TRAINSHED_RUNNER") for name in os.environ)
+if "ask" in given:
+    import urllib.request
+    for name in ("TRAINSHED_URL", "TRAINSHED_OBS_URL"):
+        print(name, urllib.request.urlopen(os.environ[name] + "/healthz", timeout=20).status, flush=True)
 data = open(os.environ["TRAINSHED_INPUT_DATA"] + "/seed.txt").read() if "TRAINSHED_INPUT_DATA" in os.environ else "-"
 with open(os.environ["TRAINSHED_METRICS_FILE"], "a") as file:
     file.write(json.dumps({"name": "loss", "value": 0.5, "step": 1}) + "\\n")
@@ -309,7 +313,7 @@ def station(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
 
 @pytest.mark.slow
 def test_two_nodes_run_to_their_end_and_are_followed_live(station: Station) -> None:
-    job_id = station.submit(nodes=2, parameters={"lines": 8, "pause": 0.3})
+    job_id = station.submit(nodes=2, parameters={"lines": 8, "pause": 0.3, "ask": 1})
     _wait(lambda: "line 2" in station.log(job_id, 1, "rank-1"), 60, "the second node's log while it runs")
     assert not station.job(job_id).phase.is_terminal
     # Somebody else cannot be a node that runs already, nor speak for it.
@@ -324,7 +328,7 @@ def test_two_nodes_run_to_their_end_and_are_followed_live(station: Station) -> N
     for node in (0, 1):
         log = station.log(job_id, node, f"rank-{node}")
         assert f"rank {node} of 2 master 127.0.0.2" in log and "line 7 42" in log and log.endswith("done\n")
-        assert "forged" not in log
+        assert "forged" not in log and "TRAINSHED_OBS_URL 200" in log
     assert sorted(station.outputs(job_id)) == ["model-0.txt", "model-1.txt"]
     archived = [info.key for info in station.platform.store.walk(".jobs", f"{job_id}/attempt-1/node-0/")]
     assert any(key.endswith("metrics.jsonl") for key in archived)
@@ -398,12 +402,15 @@ def test_stopping_and_failing_reach_all_nodes(station: Station) -> None:
 @pytest.mark.slow
 def test_a_platform_that_is_away_at_the_start_is_waited_for(station: Station) -> None:
     station.kill_servers()
-    job_id = station.submit()
+    job_id = station.submit(parameters={"ask": 1})
     _wait(lambda: (job_id, 1, 0) in station.engine.nodes, 30, "the node's start")
     time.sleep(2)
     station.start_servers()
     job = station.wait(job_id)
     assert job.phase is Phase.COMPLETED and job.attempt == 1, job.ending
+    # Behind its wall the job reaches the platform, too.
+    log = station.log(job_id, 0, "rank-0")
+    assert "TRAINSHED_URL 200" in log and "TRAINSHED_OBS_URL 200" in log
 
 
 @pytest.mark.slow

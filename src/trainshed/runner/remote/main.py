@@ -99,7 +99,12 @@ class _Node:
         forget_old_runs(root)
         patience = Patience(_CHECK_IN_SECONDS, lambda: self._is_asked, _say)
         link = self._link(patience)
-        ticket = link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
+        try:
+            ticket = link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
+        except TrainshedError:
+            # Whoever waits for a platform that is away gives up when the machine is taken away.
+            self._check()
+            raise
         launch = from_json(NodeLaunch, ticket["launch"])
         folder = make_run_folder(root, launch.job_id, launch.attempt, self._node)
         try:
