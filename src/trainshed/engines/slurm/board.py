@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -24,8 +25,11 @@ from trainshed.model.pools import Pool
 __all__ = ["Board"]
 
 _AT_LEAST_SECONDS = 0.5
-# A controller that takes long to answer is asked the more seldom.
-_TIMES_AS_LONG = 10.0
+# A controller that takes long to answer is asked the more seldom, up to this.
+_TIMES_AS_LONG, _AT_MOST_SECONDS = 10.0, 10.0
+_AFTER_FAULT_SECONDS = 2.0
+# Commands wait long for a controller that is away; whoever asks for many jobs in turn does not.
+_WAIT_SECONDS, _LONGEST_WAIT = 1.0, 40.0
 
 
 class Board:
@@ -46,21 +50,39 @@ class Board:
         self._jobs: dict[str, list[QueuedJob]] = {}
         self._asked_at = float("-inf")
         self._took = 0.0
-        self._fault: Unavailable | None = None
+        self._fault: Unavailable | None = Unavailable(
+            "Slurm's controller has not answered yet.", code="slurm_unreachable"
+        )
+        self._asking: threading.Thread | None = None
         self._has_accounting: bool | None = None
         self.answered_at = monotonic()
 
     def find(self, name: str, *, fresh: bool = False) -> list[QueuedJob]:
         """The jobs of that name that Slurm knows: those that live first, then the latest.
 
-        Raises Unavailable while the controller does not answer.
+        Raises Unavailable while the controller does not answer. `fresh` waits for an answer to a question asked now;
+        else what was heard last is told while the next answer is on its way.
         """
-        now = self._monotonic()
-        if fresh or now - self._asked_at >= max(_AT_LEAST_SECONDS, self._took * _TIMES_AS_LONG):
-            self._ask()
+        if fresh:
+            self._wait(_LONGEST_WAIT)
+            self.ask_again()
+        if self._monotonic() - self._asked_at >= self._pause():
+            if self._asking is None or not self._asking.is_alive():
+                self._asking = threading.Thread(target=self._ask, name="squeue", daemon=True)
+                self._asking.start()
+            self._wait(_LONGEST_WAIT if fresh else _WAIT_SECONDS)
         if self._fault is not None:
             raise self._fault
         return self._jobs.get(name, [])
+
+    def _wait(self, seconds: float) -> None:
+        if self._asking is not None:
+            self._asking.join(seconds)
+
+    def _pause(self) -> float:
+        if self._fault is not None:
+            return _AFTER_FAULT_SECONDS
+        return min(_AT_MOST_SECONDS, max(_AT_LEAST_SECONDS, self._took * _TIMES_AS_LONG))
 
     def ask_again(self) -> None:
         """Forget what is known: something was just changed."""
@@ -108,13 +130,13 @@ class Board:
         except Unavailable as fault:
             self._fault = fault
         else:
-            self._fault = None
-            self._jobs = {}
+            found: dict[str, list[QueuedJob]] = {}
             for job in read_queue(text):
                 if parse_job_name(self._platform, job.name) is not None:
-                    self._jobs.setdefault(job.name, []).append(job)
-            for jobs in self._jobs.values():
+                    found.setdefault(job.name, []).append(job)
+            for jobs in found.values():
                 jobs.sort(key=lambda job: (job.is_over, job.is_waiting, -job.id if job.is_over else job.id))
+            self._jobs, self._fault = found, None
             self.answered_at = self._monotonic()
         self._asked_at = self._monotonic()
         self._took = self._asked_at - begun
