@@ -72,17 +72,19 @@ def check_in(platform: PlatformOf, runner: RunnerOf, body: CheckIn) -> JSONRespo
 @router.post("/report", summary="Send logs, metrics and the state of a node", response_model=None)
 async def report(
     platform: PlatformOf,
+    runner: RunnerOf,
     request: Request,
     node: Annotated[int, Query(ge=0)],
     nonce: Annotated[str, Query(max_length=64)],
 ) -> JSONResponse:
     """Pieces of files go where they belong; the answer tells how far each file has come, and whether to stop."""
     body = await request.body()
-    return await anyio.to_thread.run_sync(_take_report, platform, _token(request), node, nonce, body)
+    return await anyio.to_thread.run_sync(_take_report, platform, runner, node, nonce, body)
 
 
-def _take_report(platform: Platform, token: str, node: int, nonce: str, body: bytes) -> JSONResponse:
-    runner = authenticate_attempt(platform, token)
+def _take_report(
+    platform: Platform, runner: AttemptCaller, node: int, nonce: str, body: bytes
+) -> JSONResponse:
     head, _, rest = body.partition(b"\n")
     try:
         said: dict[str, Any] = json.loads(head)
