@@ -48,7 +48,11 @@ with open(folder + "/variables.json", "w") as file:
 work = os.environ["WORK"]
 if work.startswith("exit"):
     os._exit(int(work.split()[1]))
-if work != "deaf":
+if work == "crash":
+    # As a runner whose sandbox was ended by Slurm's own signal.
+    fault = dict(cause="platform", code="sandbox", message="The sandbox's first process ended early.")
+    signal.signal(signal.SIGTERM, lambda *_: end("failed", **fault))
+elif work != "deaf":
     signal.signal(signal.SIGTERM, lambda *_: end("stopped", cause="stop", code="stopped"))
 else:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -169,8 +169,9 @@ def test_machines_that_fail_again_and_again_are_left_out(yard: Any) -> None:
     assert yard.starts(launch)[0].split()[1] != "n1"
 
 
-def test_a_preempted_attempt_ends_as_the_machines_fault(yard: Any) -> None:
-    yard.work = "wait"
+@pytest.mark.parametrize("work", ["wait", "crash"])
+def test_a_preempted_attempt_ends_as_the_machines_fault(yard: Any, work: str) -> None:
+    yard.work = work
     launch = yard.submit("low", 2, Flavor("cpu.8", "cpu", 0, 8, 0))
     yard.until(launch, "alive")
     while not all(node.report for node in yard.look(launch)):

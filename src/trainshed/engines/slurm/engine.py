@@ -373,8 +373,9 @@ def _is_plain_end(report: NodeReport) -> bool:
     ending = report.ending
     if ending is None:
         return False
-    by_signal = ending.outcome == "failed" and ending.signal in _SIGNALS and ending.cause == "user"
-    return ending.outcome != "stopped" and not by_signal
+    # Slurm signals every process of a node at once: what the runner sees is a sandbox or a rank that is gone.
+    by_signal = ending.signal in _SIGNALS or ending.cause in ("platform", "node")
+    return ending.outcome == "completed" or (ending.outcome == "failed" and not by_signal)
 
 
 def _was_asked_to_stop(folder: RunFolder) -> bool:
