@@ -63,8 +63,9 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
         return replace(told, last_lines=lines, stream=telling_stream(told.answer))
     facts = []
     if attempts:
-        places = sorted({str(place.get("node", "")) for place in attempts[-1].placements})
-        facts.append(f"Attempt {attempts[-1].attempt} on {', '.join(places)}.")
+        places = sorted({str(place.get("node", "")) for place in attempts[-1].placements} - {""})
+        where = f" on {', '.join(places)}" if places else f" in {attempts[-1].engine}"
+        facts.append(f"Attempt {attempts[-1].attempt}{where}.")
     if job.stop_requested:
         facts.append(f"A stop was asked for: {job.stop_reason}")
     if event is not None:
