@@ -61,9 +61,21 @@ SchedulerParameters={scheduler}
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=3
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{more}
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory=1000{gres} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP{tier}
 """
+# What a site with accelerators and a partition that preempts another adds; a lost node is given up soon.
+_LAB = """\
+GresTypes=gpu,npu
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmdTimeout=10
+PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
+PartitionName=short Nodes=ALL PriorityTier=1 MaxTime=5 State=UP
+PartitionName=closed Nodes=ALL PriorityTier=1 MaxTime=INFINITE State=DOWN
+"""
+_LAB_DEVICES = 8
 # Of four settings tried with 2 slots (one short run each, on a busy machine) this gave Slurm the best rate, and a
 # first line level with the best. Longer intervals make it look two to three times slower than it needs to be.
 SCHEDULER = "sched_interval=1,bf_interval=1"
@@ -95,7 +107,13 @@ class SlurmCluster:
     """One controller and N nodes, each with so many CPUs, all on loopback. A context manager."""
 
     def __init__(
-        self, *, nodes: int = 1, cpus: int = 2, port: int = 22100, folder: Path | None = None
+        self,
+        *,
+        nodes: int = 1,
+        cpus: int = 2,
+        port: int = 22100,
+        folder: Path | None = None,
+        lab: bool = False,
     ) -> None:
         absent = missing_programs()
         if absent:
@@ -105,6 +123,8 @@ class SlurmCluster:
                 "(or: python benchmarks/slurm_cluster.py check --install)"
             )
         self._nodes, self._cpus, self._port = nodes, cpus, port
+        # With accelerators (2 gpu, 8 npu a node, all of them pretended), and with partitions that differ.
+        self._lab = lab
         self._is_temporary = folder is None
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="slurm-"))).absolute()
         # MUNGE refuses to work below a folder that others may not enter.
@@ -145,8 +165,13 @@ class SlurmCluster:
                 nodes=self._nodes,
                 cpus=self._cpus,
                 scheduler=SCHEDULER,
+                more=_LAB if self._lab else "",
+                gres=" Gres=gpu:a100:2,npu:ascend:8" if self._lab else "",
+                tier=" PriorityTier=1" if self._lab else "",
             )
         )
+        if self._lab:
+            self._make_devices()
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         self._start(
             "munged",
@@ -156,8 +181,38 @@ class SlurmCluster:
         self._wait("MUNGE", lambda: (self.folder / "munge.sock").exists())
         self._start("slurmctld", "-D", "-i")
         for number in range(1, self._nodes + 1):
-            self._start("slurmd", "-D", "-N", f"n{number}")
+            self.start_node(number)
         self._wait("the nodes", self._is_idle)
+
+    def start_controller(self) -> None:
+        """Start the controller again, with what it had saved."""
+        self._start("slurmctld", "-D")
+
+    def start_node(self, number: int) -> None:
+        """Start a node's daemon (again)."""
+        self._start("slurmd", "-D", "-N", f"n{number}")
+
+    def kill(self, name: str, number: int = 0) -> None:
+        """Kill the controller (`slurmctld`), or the daemon of a node (`slurmd`, 1 …), without warning."""
+        wanted = [part for part in self._started if part["name"] == name]
+        part = wanted[number - 1] if number else wanted[-1]
+        os.kill(part["pid"], signal.SIGKILL)
+        _end(part)
+        if not number:
+            self._started.remove(part)
+
+    def _make_devices(self) -> None:
+        """Files that stand for accelerators: what they are is never looked at."""
+        devices = self.folder / "dev"
+        devices.mkdir(exist_ok=True)
+        for index in range(_LAB_DEVICES):
+            path = devices / f"davinci{index}"
+            if not path.exists():
+                os.symlink("/dev/null", path)
+        (self.folder / "gres.conf").write_text(
+            f"NodeName=n[1-{self._nodes}] Name=gpu Type=a100 File={devices}/davinci[0-1]\n"
+            f"NodeName=n[1-{self._nodes}] Name=npu Type=ascend File={devices}/davinci[0-7]\n"
+        )
 
     def down(self) -> None:
         """Cancel what runs, then end exactly the processes that were started, the last one first."""
@@ -199,6 +254,8 @@ class SlurmCluster:
                 start_new_session=True,
             )
         self._started.append({"name": name, "pid": process.pid, "born": _born(process.pid)})
+        # Ended by its number, maybe by another process: no warning about one that still runs.
+        process.returncode = 0
 
     def _wait(self, what: str, claim: Any) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -214,7 +271,7 @@ class SlurmCluster:
         return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-600:]}" for file in files)
 
     def _is_idle(self) -> bool:
-        answer = self.call("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).stdout.strip()
+        answer = self.call("sinfo", "-h", "-p", "all", "-t", "idle", "-o", "%D", check=False).stdout.strip()
         return answer == str(self._nodes)
 
 
@@ -266,6 +323,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--cpus", type=int, default=os.cpu_count() or 1, help="of each node")
     parser.add_argument("--port", type=int, default=22100, help="first of nodes + 1 ports, below 32768")
+    parser.add_argument("--lab", action="store_true", help="with accelerators and several partitions")
     parser.add_argument("--install", action="store_true", help="install Slurm if it is missing")
     own, command = sys.argv[1:], []
     if "--" in own:
@@ -280,7 +338,7 @@ def main() -> int:
         return 1 if absent else 0
     try:
         cluster = SlurmCluster(
-            nodes=options.nodes, cpus=options.cpus, port=options.port, folder=options.folder
+            nodes=options.nodes, cpus=options.cpus, port=options.port, folder=options.folder, lab=options.lab
         )
     except SlurmMissing as fault:
         print(fault, file=sys.stderr)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +15,10 @@ from trainshed.cli.connection import connection_options
 from trainshed.model.errors import HostUnfit
 from trainshed.model.home import Home
 
-__all__ = ["backup", "doctor", "down", "restore", "status", "up"]
+if TYPE_CHECKING:
+    from trainshed.daemon.doctor import Finding
+
+__all__ = ["backup", "doctor", "down", "print_findings", "restore", "status", "up"]
 
 _home_option = click.option(
     "--home", metavar="DIR", help="The platform's home folder [env: TRAINSHED_HOME; ~/.trainshed]."
@@ -50,6 +54,9 @@ def find_home(given: str | None) -> Path:
 )
 @click.option("--tls", is_flag=True, help="Speak TLS, with a certificate from a CA of the platform's own.")
 @click.option("--detach", "-d", is_flag=True, help="Run in the background.")
+@click.option(
+    "--engine", type=click.Choice(["local", "slurm"]), help="What runs jobs that name no pool [local]."
+)
 @click.option("--rehearse", metavar="KIND:COUNT", help="Declare pretend devices, such as ascend:8.")
 @click.option(
     "--allow-unsandboxed", is_flag=True, help="Run jobs without a sandbox where this host offers none."
@@ -62,6 +69,7 @@ def up(
     store: str | None,
     tls: bool,
     detach: bool,
+    engine: str | None,
     rehearse: str | None,
     allow_unsandboxed: bool,
 ) -> None:
@@ -79,6 +87,7 @@ def up(
         "obs_port": obs_port,
         "store_url": store,
         "tls": tls or None,
+        "engine": engine,
         "rehearse": rehearse,
         "allow_unsandboxed": allow_unsandboxed or None,
     }
@@ -197,6 +206,16 @@ def restore(file: Path, home: str | None, force: bool) -> None:
     click.echo("Start it with `trainshed up`.")
 
 
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print what was looked at, each fault with its fix."""
+    colours = {"ok": "green", "warn": "yellow", "bad": "red"}
+    for finding in findings:
+        mark = click.style(f"{finding.level:<4}", fg=colours[finding.level], bold=True)
+        click.echo(f"{mark}  {finding.subject:<16} {finding.message}")
+        if finding.fix:
+            click.echo(f"      {'':<16} Fix: {finding.fix}")
+
+
 @click.command()
 @_home_option
 @_json_option
@@ -209,12 +228,7 @@ def doctor(home: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([finding.to_dict() for finding in findings], indent=2))
     else:
-        colours = {"ok": "green", "warn": "yellow", "bad": "red"}
-        for finding in findings:
-            mark = click.style(f"{finding.level:<4}", fg=colours[finding.level], bold=True)
-            click.echo(f"{mark}  {finding.subject:<16} {finding.message}")
-            if finding.fix:
-                click.echo(f"      {'':<16} Fix: {finding.fix}")
+        print_findings(findings)
     bad = sum(finding.level == "bad" for finding in findings)
     if bad:
         raise SystemExit(1)

@@ -63,6 +63,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "backup": ("trainshed.cli.host:backup", "Write the platform's state to one file."),
         "restore": ("trainshed.cli.host:restore", "Bring back the state from such a file."),
         "tls": ("trainshed.cli.tls:tls", "The platform's CA and certificate: ca, show."),
+        "runner": ("trainshed.cli.runner:runner", "The program that runs jobs on other machines, as a file."),
+        "engine": ("trainshed.cli.engine:engine", "Check whether a cluster can run jobs: check slurm."),
         "doctor": ("trainshed.cli.host:doctor", "Check whether this host is fit, with a fix for each fault."),
     },
 }

@@ -82,6 +82,7 @@ def _ending_options(command: Any) -> Any:
 )
 @click.option("--flavor", help="What each node gets (see `trainshed flavors`).")
 @click.option("--nodes", type=int, help="How many nodes.")
+@click.option("--pool", help="Which machines (see `trainshed nodes`).")
 @click.option(
     "--env", "environment", type=_pair, multiple=True, metavar="NAME=VALUE", help="An environment variable."
 )
@@ -255,5 +256,9 @@ def _print_dry_run(client: Client, job: dict[str, Any], as_json: bool) -> None:
         shown["secrets"] = dict.fromkeys(shown["secrets"])
     click.echo("# The job file (trainshed submit FILE)")
     click.echo(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), nl=False)
+    script = answer.pop("script", "")
     click.echo("---\n# What would run; values of secrets are left out, --json shows every process in full")
     click.echo(render_plan(answer), nl=False)
+    if script:
+        click.echo("---\n# The batch script that Slurm would get")
+        click.echo(script, nl=False)

@@ -27,6 +27,7 @@ DETAILS: dict[str, str] = {
     "snapshotting": _("snapshotting the code"),
     "resolving": _("resolving packages"),
     "queued": _("queued"),
+    "queued in slurm": _("queued in Slurm"),
     "restarting": _("restarting"),
     "preempted": _("preempted"),
     "starting": _("starting"),

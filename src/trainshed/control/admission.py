@@ -5,40 +5,42 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainshed.control.context import Control
+from trainshed.control.planning import plan_attempt
 from trainshed.control.queue_view import QueueView, placement_from_row, placement_to_row
 from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
 from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow, change_job
 from trainshed.db.users import user_by_id
-from trainshed.db.workspaces import workspace_by_id
-from trainshed.dialects.plan import plan_launch
-from trainshed.dialects.planned_job import PlannedJob
 from trainshed.dialects.world import OWN_PORTS, PORT_BLOCK
-from trainshed.engines.engine import AttemptLaunch
+from trainshed.engines.engine import AttemptLaunch, Wanted
 from trainshed.model.attempt import Ending
-from trainshed.model.flavor import Flavor, Node, find_flavor
-from trainshed.model.launch_plan import Environment, NodeLaunch, from_json, to_json
+from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.model.flavor import Flavor, Node
+from trainshed.model.launch_plan import NodeLaunch, to_json
 from trainshed.model.phase import Detail, Phase
+from trainshed.model.pools import Pool
 from trainshed.model.queue import Placement, plan_queue
 
-__all__ = ["admit", "launch_of", "submit_attempt"]
+__all__ = ["admit", "hand_over", "launch_of", "note_wait", "submit_attempt"]
+
+# More than so many do not wait in another queue at once: the rest wait here and cost it nothing.
+_MOST_HANDED_OVER = 500
+_DEFAULT_GRACE = 30
 
 
 def admit(control: Control, queue: QueueView) -> int:
     """Start every job that the policy lets start; the number of them."""
-    for request in queue.waiting:
-        job = queue.jobs[request.job_id]
+    stopped = [*queue.to_hand_over, *queue.stranded, *(queue.jobs[item.job_id] for item in queue.waiting)]
+    for job in stopped:
         if job.stop_requested:
             _stop_waiting(control, job)
     waiting = [request for request in queue.waiting if not queue.jobs[request.job_id].stop_requested]
     plan = plan_queue(waiting, queue.held, queue.nodes, control.clock(), explain=False)
-    started = 0
+    started = hand_over(control, queue)
     taken_ports = {placement.ports for held in queue.held for placement in held.placements}
     for admission in plan.admissions:
         job = queue.jobs[admission.job_id]
-        placements = _with_device_addresses(
-            admission.placements, find_flavor(job.flavor, queue.flavors).kind, queue.nodes
-        )
+        placements = _with_device_addresses(admission.placements, queue.flavor_of(job).kind, queue.nodes)
         if job.spec.get("network") == "open":
             placements = _with_ports(placements, taken_ports)
         now = control.clock()
@@ -65,13 +67,55 @@ def admit(control: Control, queue: QueueView) -> int:
             insert_attempt(connection, attempt)
             where = ", ".join(sorted({placement.node for placement in admission.placements}))
             control.tell(connection, changed, f"Attempt {attempt.attempt} starts on {where}.")
-        submit_attempt(control, changed, attempt, find_flavor(changed.flavor, queue.flavors))
+        submit_attempt(control, changed, attempt, queue)
         started += 1
     return started
 
 
-def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, flavor: Flavor) -> None:
+def hand_over(control: Control, queue: QueueView) -> int:
+    """Hand jobs to engines that have a queue of their own; the number of them.
+
+    The attempt is written first, as everywhere; the job stays Pending until its nodes live.
+    """
+    room = _MOST_HANDED_OVER - sum(queue.is_handed_over(job) for job in queue.jobs.values())
+    done = 0
+    for job in queue.to_hand_over:
+        if job.stop_requested or done >= room:
+            continue
+        try:
+            flavor = queue.flavor_of(job)
+        except NotFound:
+            # The machines that gave the flavor its name are gone for now.
+            continue
+        share = Placement("", (), flavor.cpus, flavor.memory_mb)
+        attempt = AttemptRow(
+            job_id=job.id,
+            attempt=job.attempt + 1,
+            engine=queue.pools[job.id].engine,
+            placements=[placement_to_row(share) for _ in range(job.nodes)],
+            state="submitting",
+            created_at=control.clock(),
+        )
+        with begin(control.database) as connection:
+            changed = change_job(
+                connection, job, detail=Detail.IN_SLURM.value, attempt=attempt.attempt, wait=None
+            )
+            if changed is None:
+                continue
+            insert_attempt(connection, attempt)
+            words = f"Attempt {attempt.attempt} is handed to Slurm, pool {queue.pools[job.id].name}."
+            control.tell(connection, changed, words)
+        submit_attempt(control, changed, attempt, queue)
+        done += 1
+    return done
+
+
+def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueView) -> None:
     """Hand an attempt to its engine. Safe to repeat: an engine starts an attempt once."""
+    flavor = queue.flavor_of(job)
+    if control.engines[attempt.engine].queues:
+        _submit_to_queue(control, job, attempt, flavor, queue.pools[job.id])
+        return
     placements = tuple(placement_from_row(row) for row in attempt.placements)
     nodes = launch_of(control, job, attempt.attempt, flavor, placements)
     secrets = control.open_secrets(job)
@@ -83,31 +127,51 @@ def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, flavor: F
             change_attempt(connection, attempt, state="running", started_at=control.clock())
 
 
+def _submit_to_queue(control: Control, job: JobRow, attempt: AttemptRow, flavor: Flavor, pool: Pool) -> None:
+    with read(control.database) as connection:
+        owner = user_by_id(connection, job.owner_id)
+    wanted = Wanted(
+        job.nodes, flavor, int(job.spec.get("time_limit", 0)), int(job.spec.get("grace", _DEFAULT_GRACE))
+    )
+    launch = AttemptLaunch(
+        job.id,
+        attempt.attempt,
+        (),
+        pool=pool.name,
+        owner=owner.name if owner else "",
+        wanted=wanted,
+    )
+    try:
+        control.engines[attempt.engine].submit(launch)
+    except TrainshedError as fault:
+        # It passes, or somebody mends it; until then the job says why it waits. The next pass tries again.
+        note_wait(control, job, fault.message, fault.hint)
+
+
+def note_wait(control: Control, job: JobRow, reason: str, hint: str = "") -> JobRow | None:
+    """Remember why a job waits in its engine's queue; the story tells every new reason once."""
+    wait = {"reason": reason, "hint": hint}
+    if job.wait == wait:
+        return job
+    with begin(control.database) as connection:
+        changed = change_job(connection, job, wait=wait)
+        if changed is not None and (job.wait or {}).get("reason") != reason:
+            control.tell(connection, changed, reason)
+    return changed
+
+
 def launch_of(
     control: Control, job: JobRow, attempt: int, flavor: Flavor, placements: tuple[Placement, ...]
 ) -> tuple[NodeLaunch, ...]:
     """The launch plans of an attempt."""
-    with read(control.database) as connection:
-        owner = user_by_id(connection, job.owner_id)
-        workspace = workspace_by_id(connection, job.workspace_id)
-    return plan_launch(
-        PlannedJob(
-            id=job.id,
-            name=job.name,
-            workspace_id=job.workspace_id,
-            spec=job.spec,
-            flavor=flavor,
-            attempt=attempt,
-            code_bucket=job.code_bucket,
-            code_prefix=job.code_prefix,
-            environment=from_json(Environment, job.environment or {"engine": "python", "python": ""}),
-            rehearsal=job.rehearsal,
-            platform_variables=dict(control.platform_variables),
-            credential_names=control.credential_names,
-            owner=owner.name if owner else "trainshed",
-            workspace=workspace.name if workspace else "default",
-        ),
+    return plan_attempt(
+        control.database,
+        job,
+        attempt,
+        flavor,
         placements,
+        platform_variables=control.platform_variables,
+        credential_names=control.credential_names,
     )
 
 

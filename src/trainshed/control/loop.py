@@ -114,13 +114,18 @@ class ControlLoop:
         now = time.monotonic()
         if now >= self._next_capacity:
             for engine in control.engines.values():
-                nodes = engine.capacity()
+                try:
+                    nodes = engine.capacity()
+                except TrainshedError as fault:
+                    # What is known of its machines stays; the others' jobs go on.
+                    log.warning("the machines of %s cannot be listed: %s", engine.name, fault)
+                    continue
                 with begin(control.database) as connection:
                     replace_nodes(connection, engine.name, nodes)
             self._next_capacity = now + _CAPACITY_EVERY
         with read(control.database) as connection:
             jobs = active_jobs(connection)
-            queue = load_queue(connection, control.clock(), jobs)
+            queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
         freed: set[str] = set()
         for job in jobs:
             try:
@@ -128,9 +133,11 @@ class ControlLoop:
                     self._creation.advance(job)
                     continue
                 attempt = queue.attempts.get(job.id)
-                if attempt is None or not job.phase.holds_devices:
+                if attempt is None or attempt.engine not in control.engines:
                     continue
-                if watch_job(control, job, attempt, queue.flavors):
+                if not job.phase.holds_devices and not queue.is_handed_over(job):
+                    continue
+                if watch_job(control, job, attempt, queue):
                     freed.add(job.id)
             except Exception:
                 # The fault of one job must not stop the others.
@@ -141,8 +148,8 @@ class ControlLoop:
                 again = [job_by_id(connection, job_id) for job_id in freed]
                 jobs = [job for job in jobs if job.id not in freed]
                 jobs += [job for job in again if job is not None and not job.phase.is_terminal]
-                queue = load_queue(connection, control.clock(), jobs)
-        if queue.waiting:
+                queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
+        if queue.waiting or queue.to_hand_over or queue.stranded:
             admit(control, queue)
         if now >= self._next_cleaning:
             discard_old_attempts(control)

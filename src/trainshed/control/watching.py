@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from trainshed.control.admission import submit_attempt
+from trainshed.control.admission import note_wait, submit_attempt
 from trainshed.control.context import Control
+from trainshed.control.queue_view import QueueView
 from trainshed.db.attempts import AttemptRow, change_attempt
 from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
 from trainshed.engines.engine import Engine, NodeObservation
 from trainshed.model.attempt import Ending
-from trainshed.model.flavor import Flavor, find_flavor
 from trainshed.model.job_spec import render_duration
 from trainshed.model.launch_plan import to_json
 from trainshed.model.notification import event_of_phase
@@ -23,10 +23,15 @@ from trainshed.model.progress import AttemptFacts, NodeFacts, Step, decide_step
 __all__ = ["watch_job"]
 
 
-def watch_job(control: Control, job: JobRow, attempt: AttemptRow, flavors: tuple[Flavor, ...]) -> bool:
-    """Move a job that holds devices one step on; True when it gave its devices back."""
+def watch_job(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueView) -> bool:
+    """Move a job that an engine has one step on; True when it gave its devices back."""
     engine = control.engines[attempt.engine]
     seen = engine.describe(job.id, attempt.attempt, job.nodes)
+    if job.phase is Phase.PENDING and any(_has_begun(node) for node in seen):
+        begun = _begin(control, job, attempt)
+        if begun is None:
+            return False
+        job, attempt = begun
     step = decide_step(
         AttemptFacts(
             job.phase,
@@ -38,14 +43,42 @@ def watch_job(control: Control, job: JobRow, attempt: AttemptRow, flavors: tuple
             hold=_hold_of(job),
             now=control.clock(),
         ),
-        [NodeFacts(node.state, node.report) for node in seen],
+        [NodeFacts(node.state, node.report, node.reason) for node in seen],
     )
     if step.kind == "submit":
-        submit_attempt(control, job, attempt, find_flavor(job.flavor, flavors))
+        submit_attempt(control, job, attempt, queue)
         return False
+    if step.detail is Detail.IN_SLURM:
+        noted = note_wait(control, job, step.reason, seen[0].hint)
+        if noted is None:
+            return False
+        job = noted
     if step.kind in ("cancel", "salvage", "release", "hang"):
         _reach_out(engine, job, attempt, step)
     return _record(control, job, attempt, seen, step)
+
+
+def _has_begun(node: NodeObservation) -> bool:
+    """Whether a node of a job that waited in its engine's queue has been started."""
+    return node.state in ("alive", "unknown") or (node.report is not None and node.report.launched)
+
+
+def _begin(control: Control, job: JobRow, attempt: AttemptRow) -> tuple[JobRow, AttemptRow] | None:
+    """Pending -> Running, for a job that its engine has started; None when another has changed the job."""
+    now = control.clock()
+    with begin(control.database) as connection:
+        changed = change_job(
+            connection,
+            job,
+            phase=Phase.RUNNING,
+            detail=Detail.STARTING.value,
+            started_at=job.started_at or now,
+            wait=None,
+        )
+        if changed is None:
+            return None
+        control.tell(connection, changed, f"Attempt {attempt.attempt} starts.")
+        return changed, change_attempt(connection, attempt, state="running", started_at=now)
 
 
 def _hold_of(job: JobRow) -> int:

@@ -26,6 +26,7 @@ from trainshed.services.job_credentials import (
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, platform_variables
 from trainshed.services.notifications import tell_about_job
 from trainshed.services.platform import Platform
+from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
 from trainshed.services.store_place import find_store
 from trainshed.services.upkeep import tidy_up
@@ -36,8 +37,11 @@ __all__ = ["build_control"]
 def build_control(platform: Platform) -> Control:
     """The control loop's surroundings on this machine."""
 
+    pools = platform.settings.all_pools
+
     def inventory() -> list[Node]:
-        return [describe_node(rehearse=platform.settings.rehearse)]
+        mine = [pool.name for pool in pools if pool.engine == "local"]
+        return [describe_node(pool=name, rehearse=platform.settings.rehearse) for name in mine]
 
     def open_secrets(job: JobRow) -> dict[str, str]:
         credentials = create_job_credentials(platform, job.id)
@@ -62,7 +66,8 @@ def build_control(platform: Platform) -> Control:
         database=platform.engine,
         store=platform.store,
         engines={
-            "local": LocalEngine(platform.home, inventory, lambda workspace: _site(platform, workspace))
+            "local": LocalEngine(platform.home, inventory, lambda workspace: _site(platform, workspace)),
+            **({"slurm": slurm_engine(platform)} if any(pool.engine == "slurm" for pool in pools) else {}),
         },
         clock=platform.clock,
         resolve=resolve_environment,

@@ -32,6 +32,7 @@ from trainshed.daemon.tls import check_tls, find_authority, prepare_tls
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, Unavailable
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
+from trainshed.services.public_urls import api_url, obs_url
 
 if TYPE_CHECKING:
     from trainshed.services.platform import Platform
@@ -186,22 +187,6 @@ def _working_token(platform: Platform) -> str:
     except (OSError, ValueError, KeyError, TypeError, NotAuthenticated):
         return ""
     return token
-
-
-def api_url(settings: Settings) -> str:
-    """Where people reach the API and the console."""
-    return settings.public_url.rstrip("/") or _own_url(settings, settings.port)
-
-
-def obs_url(settings: Settings) -> str:
-    """Where people reach the object store."""
-    return settings.public_obs_url.rstrip("/") or _own_url(settings, settings.obs_port)
-
-
-def _own_url(settings: Settings, port: int) -> str:
-    address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    scheme = "https" if settings.serves_tls else "http"
-    return f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}"
 
 
 def render_banner(prepared: Prepared, *, detached: bool) -> str:

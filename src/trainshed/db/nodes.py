@@ -17,8 +17,14 @@ def replace_nodes(connection: Connection, engine_name: str, found: list[Node]) -
     """Store the machines of an engine in place of those known before."""
     nodes = tables.nodes
     connection.execute(delete(nodes).where(nodes.c.engine == engine_name))
+    # A machine may belong to several pools of its engine: it stands there for each of them.
     rows = [
-        {"engine": engine_name, "name": node.name, "position": position, "node": to_json(node)}
+        {
+            "engine": engine_name,
+            "name": f"{node.pool}/{node.name}"[:255],
+            "position": position,
+            "node": to_json(node),
+        }
         for position, node in enumerate(found)
     ]
     if rows:

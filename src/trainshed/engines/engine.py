@@ -6,10 +6,36 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from trainshed.model.attempt import NodeReport
-from trainshed.model.flavor import Node
+from trainshed.model.flavor import Flavor, Node
 from trainshed.model.launch_plan import NodeLaunch
 
-__all__ = ["AttemptLaunch", "Engine", "NodeObservation"]
+__all__ = [
+    "EXIT_NO_PLATFORM",
+    "EXIT_NO_PYTHON",
+    "EXIT_REFUSED",
+    "Allocation",
+    "AttemptLaunch",
+    "Engine",
+    "NodeObservation",
+    "RemoteStart",
+    "Wanted",
+]
+
+# With these a node's start script says what kept its runner from starting, where it can say nothing else.
+EXIT_NO_PYTHON = 81
+EXIT_NO_PLATFORM = 82
+EXIT_REFUSED = 83
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an attempt asks of an engine that finds the machines by itself."""
+
+    nodes: int
+    flavor: Flavor
+    # The job's own time limit, 0 for none, and the time that it has to stop.
+    seconds: int = 0
+    grace: int = 30
 
 
 @dataclass(frozen=True)
@@ -21,6 +47,30 @@ class AttemptLaunch:
     nodes: tuple[NodeLaunch, ...]
     # Values of the variables that the plan only names; never shown, never logged.
     secrets: dict[str, str] = field(default_factory=dict)
+    # Where it goes, who asked for it, and what it asks for; `nodes` is empty where the engine finds the machines.
+    pool: str = "local"
+    owner: str = ""
+    wanted: Wanted | None = None
+
+
+@dataclass(frozen=True)
+class RemoteStart:
+    """How one node's runner is started on a machine that only the engine reaches.
+
+    `script` is shell lines that start the runner of ONE node and end with it; they are the same for every node and
+    may be seen by others. `variables` are secret: they reach the script as environment variables, never as text.
+    """
+
+    script: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A machine that an engine gave to an attempt: its name there, and the devices' indices on it."""
+
+    node: str
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,6 +78,7 @@ class NodeObservation:
     """What an engine sees of one node of an attempt.
 
     * absent: the engine knows nothing of it; it was never started.
+    * queued: the engine has it and has not started it yet; `reason` says why, in words.
     * alive: its runner lives (the report is the latest one, or None before the first).
     * ended: its runner wrote a final report and is gone.
     * lost: its runner is gone and left no final report.
@@ -35,14 +86,19 @@ class NodeObservation:
     """
 
     node_index: int
-    state: Literal["absent", "alive", "ended", "lost", "unknown"]
+    state: Literal["absent", "queued", "alive", "ended", "lost", "unknown"]
     report: NodeReport | None = None
+    reason: str = ""
+    # The next step, where there is one.
+    hint: str = ""
 
 
 class Engine(Protocol):
     """Hands attempts to whatever runs them. Every method may be called again after a crash."""
 
     name: str
+    # Whether it has a queue of its own: attempts are handed over at once and wait there.
+    queues: bool
 
     def capacity(self) -> list[Node]:
         """The machines of this engine, with all they have (free or not)."""

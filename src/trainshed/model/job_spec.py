@@ -116,6 +116,11 @@ class JobSpec(BaseModel):
     )
     flavor: str = Field(default="cpu.1", description="What each node gets; `trainshed flavors` lists them.")
     nodes: int = Field(default=1, ge=1, le=1024, description="How many nodes.")
+    pool: str = Field(
+        default="",
+        max_length=64,
+        description="Which machines it runs on; `trainshed nodes` shows the pools. Left out: the platform's default.",
+    )
     access: dict[str, Literal["parameter", "env"]] = Field(
         default_factory=dict,
         description="How the path of an input or output is told (dialect modelarts-v2): name -> parameter or env.",

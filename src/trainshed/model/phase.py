@@ -55,6 +55,7 @@ class Detail(StrEnum):
     SNAPSHOTTING = "snapshotting"
     RESOLVING = "resolving"
     QUEUED = "queued"
+    IN_SLURM = "queued in slurm"
     RESTARTING = "restarting"
     PREEMPTED = "preempted"
     STARTING = "starting"

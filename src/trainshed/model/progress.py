@@ -15,7 +15,7 @@ __all__ = ["AttemptFacts", "NodeFacts", "Step", "decide_step", "restart_delay"]
 FREE_STARTS = 3
 _FIRST_DELAY, _LONGEST_DELAY = 10.0, 600.0
 # Only a runner that vanished is worth that: a full disk or a missing program is the same a moment later.
-_VANISHED = ("runner_lost", "ended_from_outside")
+_VANISHED = ("runner_lost", "ended_from_outside", "preempted", "node_failed")
 _RELEASED = "The training has ended, and so has the time for which the job was held open."
 
 _STAGE_DETAILS = {
@@ -31,8 +31,9 @@ _STAGE_DETAILS = {
 class NodeFacts:
     """What is known of one node: the engine's word on it and the runner's last report."""
 
-    state: Literal["absent", "alive", "ended", "lost", "unknown"]
+    state: Literal["absent", "queued", "alive", "ended", "lost", "unknown"]
     report: NodeReport | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ def decide_step(job: AttemptFacts, nodes: Sequence[NodeFacts]) -> Step:
         if job.stop_requested and states <= {"absent", "ended"}:
             return Step("finish", phase=Phase.TERMINATED, ending=_stopped(job))
         return Step("cancel", reason=job.stop_reason) if job.stop_requested else Step("submit")
+    if states == {"queued"}:
+        if job.stop_requested:
+            return Step("cancel", Detail.STOPPING, job.stop_reason or "The job was stopped.")
+        detail = Detail.IN_SLURM if job.phase is Phase.PENDING else Detail.STARTING
+        return Step("keep", detail, nodes[0].reason)
     if "lost" in states:
         return Step("salvage", Detail.LOST, "Another node of this job was lost.")
     if "alive" in states and job.stop_requested:

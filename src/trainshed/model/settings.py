@@ -10,6 +10,7 @@ from trainshed.model.engines import EnginePreset, read_engines
 from trainshed.model.errors import InvalidInput, suggest
 from trainshed.model.host_folder import check_host_folders
 from trainshed.model.host_name import check_host_names
+from trainshed.model.pools import Pool, list_pools, read_pools
 
 __all__ = ["ENVIRONMENT_PREFIX", "Settings", "read_settings"]
 
@@ -108,6 +109,16 @@ class Settings:
         (), "Preset engines beside the built-in ones: [engines.NAME] with python, packages, description."
     )
 
+    engine: str = _setting("local", "What runs jobs that name no pool: local (this machine) or slurm.")
+    pools: tuple[Pool, ...] = _setting(
+        (), "Groups of machines: [pools.NAME] with engine, partition, account, qos, options, python, run_as."
+    )
+
+    @property
+    def all_pools(self) -> tuple[Pool, ...]:
+        """Every pool that jobs can name, the one of `engine` included."""
+        return list_pools(self.pools, self.engine)
+
     @property
     def serves_tls(self) -> bool:
         """Whether both ports speak TLS: it was asked for, or a certificate was given."""
@@ -141,6 +152,12 @@ def _typed(name: str, value: Any, where: str) -> Any:
     default = getattr(Settings, name)
     if name == "engines":
         return read_engines(value, where)
+    if name == "pools":
+        return read_pools(value, where)
+    if name == "engine" and value not in ("local", "slurm"):
+        raise InvalidInput(
+            f"There is no engine '{str(value)[:40]}'.", hint="Use local or slurm.", where=where
+        )
     if name == "host_names":
         return check_host_names(value, where)
     if name == "host_folders":

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainshed.model.masking import Masker
 from trainshed.store.object_store import ObjectInfo, ObjectStore
 
-__all__ = ["ARCHIVE_BUCKET", "LogArchive", "archive_prefix"]
+__all__ = ["ARCHIVE_BUCKET", "LogArchive", "archive_prefix", "punch_hole"]
 
 ARCHIVE_BUCKET = ".jobs"
 _CHUNK = 1 << 20
@@ -53,7 +53,7 @@ class LogArchive:
                 length = min(self._segment, size - start)
                 start += self._put(stream, descriptor, start, length, last=final and start + length == size)
                 self._shipped[stream] = start
-                _punch_hole(descriptor, start)
+                punch_hole(descriptor, start)
         finally:
             os.close(descriptor)
 
@@ -154,7 +154,7 @@ class LogArchive:
                     yield data
 
 
-def _punch_hole(descriptor: int, end: int) -> None:
+def punch_hole(descriptor: int, end: int) -> None:
     """Give back the blocks before `end`; a file system that cannot do it only keeps them longer."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fallocate(

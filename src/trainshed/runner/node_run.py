@@ -41,9 +41,6 @@ from trainshed.store.tenancy import require_own_bucket
 
 __all__ = ["NodeRun"]
 
-# How long a job waits for an external store that is away.
-_PATIENCE = 30 * 60.0
-
 
 class _StopAsked(Exception):
     """The run was asked to stop before its processes started."""
@@ -62,7 +59,7 @@ class NodeRun:
         self._log = PlatformLog(folder.platform_log)
         self._reporter = Reporter(folder, self._launch, self._site.doorbell)
         self._store = open_store(
-            self._site.store_url, Patience(_PATIENCE, self._is_stop_asked, self._log.say)
+            self._site.store_url, Patience(self._site.store_patience, self._is_stop_asked, self._log.say)
         )
         prefix = archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index)
         self._archive = LogArchive(
@@ -72,7 +69,7 @@ class NodeRun:
             self._archive,
             lambda: log_streams(self._launch, self._folder),
             self._note,
-            is_far=self._site.store_url.startswith("s3:"),
+            is_far=not self._site.store_url.startswith("file:"),
         )
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None

@@ -51,6 +51,8 @@ class Site:
     # Where the platform speaks TLS: a file with the CAs that jobs trust, and the platform's name inside a job.
     ca_bundle: str = ""
     host_name: str = ""
+    # How long a store that is away is waited for.
+    store_patience: float = 30 * 60.0
 
 
 def read_site(folder: RunFolder) -> Site:

@@ -36,14 +36,14 @@ def create_bucket(platform: Platform, caller: Caller, name: str) -> Bucket:
         ) from None
 
 
-def readable_bucket(platform: Platform, caller: Caller, name: str) -> Bucket:
-    """The bucket, if the caller may read its objects."""
-    return _bucket(platform, caller, name, "bucket.read")
+def readable_bucket(platform: Platform, caller: Caller, name: str, key: str = "") -> Bucket:
+    """The bucket, if the caller may read its objects; of the platform's own, those below `key`."""
+    return _bucket(platform, caller, name, "bucket.read", key)
 
 
-def writable_bucket(platform: Platform, caller: Caller, name: str) -> Bucket:
-    """The bucket, if the caller may write and delete its objects."""
-    return _bucket(platform, caller, name, "bucket.write")
+def writable_bucket(platform: Platform, caller: Caller, name: str, key: str = "") -> Bucket:
+    """The bucket, if the caller may write and delete its objects; of the platform's own, those below `key`."""
+    return _bucket(platform, caller, name, "bucket.write", key)
 
 
 def delete_bucket(platform: Platform, caller: Caller, name: str) -> None:
@@ -51,10 +51,12 @@ def delete_bucket(platform: Platform, caller: Caller, name: str) -> None:
     platform.store.delete_bucket(_bucket(platform, caller, name, "bucket.delete").name)
 
 
-def _bucket(platform: Platform, caller: Caller, name: str, action: str) -> Bucket:
-    # Buckets that begin with a dot are the platform's own; no caller can name them.
+def _bucket(platform: Platform, caller: Caller, name: str, action: str, key: str = "") -> Bucket:
+    # Buckets that begin with a dot are the platform's own; no caller can name them, but for a job's runner.
     if name.startswith("."):
-        raise _missing(name)
+        if not _is_runners_own(caller, name, key, action):
+            raise _missing(name)
+        return platform.store.ensure_bucket(name)
     try:
         bucket = platform.store.bucket(name)
     except NotFound:
@@ -63,6 +65,17 @@ def _bucket(platform: Platform, caller: Caller, name: str, action: str) -> Bucke
         raise _missing(name)
     require(caller, action, bucket)
     return bucket
+
+
+def _is_runners_own(caller: Caller, name: str, key: str, action: str) -> bool:
+    """Whether a key of one of the platform's own buckets belongs to the job whose runner asks."""
+    places = caller.places
+    if places is None:
+        return False
+    if name == places.archive_bucket and key.startswith(places.archive_prefix):
+        return action in ("bucket.read", "bucket.write")
+    is_code = name == places.code_bucket and bool(places.code_prefix) and key.startswith(places.code_prefix)
+    return is_code and action == "bucket.read"
 
 
 def _missing(name: str) -> NotFound:

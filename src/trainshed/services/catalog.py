@@ -8,7 +8,8 @@ from trainshed.db.engine import read
 from trainshed.db.nodes import all_nodes
 from trainshed.model.engines import EnginePreset
 from trainshed.model.engines import list_engines as preset_engines
-from trainshed.model.flavor import Node, preset_flavors
+from trainshed.model.flavor import Flavor, Node
+from trainshed.model.pools import flavors_of
 from trainshed.services.access import require
 from trainshed.services.identity import Caller
 from trainshed.services.platform import Platform
@@ -32,7 +33,12 @@ def list_flavors(platform: Platform, caller: Caller) -> list[FlavorView]:
     """The flavors that a job can name, smallest first."""
     require(caller, "node.read")
     with read(platform.engine) as connection:
-        flavors = preset_flavors(all_nodes(connection))
+        nodes = all_nodes(connection)
+    table: dict[str, Flavor] = {}
+    for pool in platform.settings.all_pools:
+        for flavor in flavors_of(pool, nodes):
+            table.setdefault(flavor.name, flavor)
+    flavors = table.values()
     return [FlavorView(f.name, f.kind, f.devices, f.cpus, f.memory_mb, f.describe()) for f in flavors]
 
 

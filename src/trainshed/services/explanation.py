@@ -15,6 +15,7 @@ from trainshed.db.events import latest_event
 from trainshed.db.jobs import JobRow, find_job
 from trainshed.model.launch_plan import to_json
 from trainshed.model.phase import Phase
+from trainshed.model.pools import LOCAL_POOL, Pool
 from trainshed.model.queue import Wait, plan_queue
 from trainshed.services.access import require
 from trainshed.services.failure_facts import failure_facts, last_lines, telling_stream
@@ -48,7 +49,7 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
     with read(platform.engine) as connection:
         job = find_job(connection, caller.workspace_id, ref)
         require(caller, "job.read", job)
-        wait = explain_wait(connection, job, platform.clock())
+        wait = explain_wait(connection, job, platform.clock(), platform.settings.all_pools)
         attempts = attempts_of(connection, job.id)
         event = latest_event(connection, job.id)
     mask = TextMask(platform, job.id)
@@ -62,8 +63,9 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
         return replace(told, last_lines=lines, stream=telling_stream(told.answer))
     facts = []
     if attempts:
-        places = sorted({str(place.get("node", "")) for place in attempts[-1].placements})
-        facts.append(f"Attempt {attempts[-1].attempt} on {', '.join(places)}.")
+        places = sorted({str(place.get("node", "")) for place in attempts[-1].placements} - {""})
+        where = f" on {', '.join(places)}" if places else f" in {attempts[-1].engine}"
+        facts.append(f"Attempt {attempts[-1].attempt}{where}.")
     if job.stop_requested:
         facts.append(f"A stop was asked for: {job.stop_reason}")
     if event is not None:
@@ -75,14 +77,16 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
     return Explanation(summary, job.phase.value, job.detail, facts, hint, {"attempt": job.attempt})
 
 
-def explain_wait(connection: Connection, job: JobRow, now: float) -> Wait | None:
+def explain_wait(
+    connection: Connection, job: JobRow, now: float, pools: tuple[Pool, ...] = (Pool(LOCAL_POOL),)
+) -> Wait | None:
     """Why a job waits, by the same policy that will start it; None when it does not wait.
 
     Names of other workspaces' jobs are not told.
     """
     if job.phase is not Phase.PENDING:
         return None
-    queue = _anonymous(load_queue(connection, now), job.workspace_id)
+    queue = _anonymous(load_queue(connection, now, pools=pools), job.workspace_id)
     if job.id in queue.resting:
         seconds = queue.resting[job.id] - now
         return Wait(
@@ -90,6 +94,24 @@ def explain_wait(connection: Connection, job: JobRow, now: float) -> Wait | None
             f"It has failed {job.attempt} times by no fault of its own and rests for {_duration(seconds)} more.",
             hint="Its story (`trainshed show`) says what failed each time; `trainshed stop` ends the waiting.",
         )
+    if any(other.id == job.id for other in queue.stranded):
+        return Wait(
+            job.id,
+            f"Its pool '{job.spec.get('pool', '')}' is gone from the platform's settings.",
+            hint="Ask the administrator, or submit it again with another pool.",
+        )
+    if queue.is_handed_over(job):
+        noted = job.wait or {}
+        return Wait(job.id, noted.get("reason", "Slurm has it."), hint=noted.get("hint", ""))
+    if any(other.id == job.id for other in queue.to_hand_over):
+        pool = queue.pools[job.id].name
+        if job.flavor not in {flavor.name for flavor in queue.flavors[pool]}:
+            return Wait(
+                job.id,
+                f"No machine of the pool '{pool}' that Slurm shows now gives {job.flavor}.",
+                hint="`trainshed nodes` shows what is there.",
+            )
+        return Wait(job.id, "It is handed to Slurm as soon as fewer of the platform's jobs wait there.")
     plan = plan_queue(queue.waiting, queue.held, queue.nodes, now)
     for wait in plan.waits:
         if wait.job_id == job.id:

@@ -16,11 +16,29 @@ from trainshed.model.errors import NotAuthenticated
 from trainshed.services.credential_cache import cache_of
 from trainshed.services.platform import Platform
 
-__all__ = ["EVERYTHING", "TOKEN_PREFIX", "Caller", "authenticate_token", "hash_secret", "identify"]
+__all__ = [
+    "EVERYTHING",
+    "TOKEN_PREFIX",
+    "Caller",
+    "RunnerPlaces",
+    "authenticate_token",
+    "hash_secret",
+    "identify",
+]
 
 TOKEN_PREFIX = "tsh_"
 EVERYTHING = frozenset({"*"})
 _LONGEST_TOKEN = 256
+
+
+@dataclass(frozen=True)
+class RunnerPlaces:
+    """What of the platform's own buckets a job's runner may use: its code to read, its archive to read and write."""
+
+    code_bucket: str
+    code_prefix: str
+    archive_bucket: str
+    archive_prefix: str
 
 
 @dataclass(frozen=True)
@@ -36,6 +54,8 @@ class Caller:
     scopes: frozenset[str] = EVERYTHING
     # Set when a job acts with its own credentials.
     job_id: str = ""
+    # Set when it is not the job's script, but the runner beside it.
+    places: RunnerPlaces | None = None
 
 
 def hash_secret(secret: str) -> str:

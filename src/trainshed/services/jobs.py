@@ -72,7 +72,7 @@ def get_job(platform: Platform, caller: Caller, ref: str) -> JobView:
     with read(platform.engine) as connection:
         require(caller, "job.read")
         row = db.find_job(connection, caller.workspace_id, ref)
-        wait = explain_wait(connection, row, platform.clock())
+        wait = explain_wait(connection, row, platform.clock(), platform.settings.all_pools)
         return view_job(platform, connection, row, asdict(wait) if wait else None)
 
 

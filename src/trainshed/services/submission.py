@@ -15,12 +15,14 @@ from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
 from trainshed.dialects.plan import plan_launch
 from trainshed.dialects.planned_job import PlannedJob
+from trainshed.engines.engine import AttemptLaunch, Wanted
 from trainshed.model.engines import match_engine
 from trainshed.model.errors import Conflict, NotFound
 from trainshed.model.job_spec import JobSpec, parse_job_spec
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import check_job_name, make_up_job_name
 from trainshed.model.phase import Detail, Phase
+from trainshed.model.pools import find_pool
 from trainshed.model.queue import Placement
 from trainshed.model.rehearsal_load import warn_of_load
 from trainshed.services.access import require
@@ -30,9 +32,12 @@ from trainshed.services.job_credentials import load_job_secrets, store_job_secre
 from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
 from trainshed.services.job_view import JobView, view_job
 from trainshed.services.platform import Platform
+from trainshed.services.slurm import slurm_engine
 from trainshed.services.submission_checks import SNAPSHOT, CheckedSpec, check_spec
 
 __all__ = ["dry_run", "rerun_job", "submit"]
+
+_NO_JOB = "00000000-0000-0000-0000-000000000000"
 
 
 def submit(platform: Platform, caller: Caller, spec: JobSpec) -> JobView:
@@ -78,7 +83,7 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     )
     plans = plan_launch(
         PlannedJob(
-            id="00000000-0000-0000-0000-000000000000",
+            id=_NO_JOB,
             name=checked.spec.name or make_up_job_name(checked.spec.boot or checked.spec.command, "0000"),
             workspace_id=caller.workspace_id,
             spec=checked.spec.to_public_dict(),
@@ -102,6 +107,7 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
         "flavor": to_json(checked.flavor),
         "notes": [*([match.note] if match.note else []), *_warn_of_rehearsal(platform, checked, engine.name)],
         "launch": [to_json(plan) for plan in plans],
+        **_batch_script(platform, caller, checked),
     }
 
 
@@ -112,6 +118,17 @@ def _warn_of_rehearsal(platform: Platform, checked: CheckedSpec, engine: str) ->
         machines = all_nodes(connection)
     processes = checked.spec.processes or checked.flavor.devices
     return warn_of_load(engine, processes, checked.spec.nodes, machines)
+
+
+def _batch_script(platform: Platform, caller: Caller, checked: CheckedSpec) -> dict[str, str]:
+    """What Slurm would get, for a job whose pool is there."""
+    spec = checked.spec
+    pool = find_pool(spec.pool, platform.settings.all_pools)
+    if pool.engine != "slurm":
+        return {}
+    wanted = Wanted(spec.nodes, checked.flavor, spec.time_limit, spec.grace)
+    launch = AttemptLaunch(_NO_JOB, 1, (), pool=pool.name, owner=caller.user_name, wanted=wanted)
+    return {"script": slurm_engine(platform).dry_run(launch)}
 
 
 def rerun_job(platform: Platform, caller: Caller, ref: str, name: str = "") -> JobView:

@@ -24,6 +24,7 @@ from trainshed.model.flavor import Flavor, Node, find_flavor, preset_flavors
 from trainshed.model.host_folder import is_host_url
 from trainshed.model.job_spec import JobSpec
 from trainshed.model.names import parse_obs_url
+from trainshed.model.pools import account_of, find_pool, nodes_of
 from trainshed.model.queue import could_ever_fit
 from trainshed.model.rehearsal_load import check_load
 from trainshed.model.world_shape import check_device_count, check_world_shape
@@ -68,6 +69,9 @@ def check_spec(
     if recorded is None:
         find_engine(spec.engine, platform.settings.engines)
     check_names(spec.to_public_dict())
+    pool = find_pool(spec.pool, platform.settings.all_pools)
+    account_of(pool, caller.user_name)
+    nodes = nodes_of(pool, nodes)
     flavor = _check_flavor(spec, nodes)
     if spec.network == "open" and not platform.settings.open_network:
         raise NotAllowed(
@@ -87,7 +91,9 @@ def check_spec(
     if spec.log_url:
         _check_target(platform, caller, spec.log_url, "log_url")
     bucket, prefix = ("", "") if recorded else _check_code(platform, caller, spec)
-    checked = spec.model_copy(update={"inputs": inputs})
+    # What is accepted for another machine stays there, whatever becomes the default later.
+    where = {} if pool.engine == "local" else {"pool": pool.name}
+    checked = spec.model_copy(update={"inputs": inputs, **where})
     if len(str(checked.to_public_dict())) > _LARGEST_SPEC:
         raise TooLarge("The job's description is larger than 256 KiB.", hint="Put data into an input.")
     pretend = flavor.devices > 0 and all(

@@ -20,6 +20,7 @@ from trainshed.api.native import (
     logs,
     metrics,
     notifications,
+    runners,
     ssh,
     tensorboard,
     tokens,
@@ -85,6 +86,8 @@ def _create_api(platform: Platform) -> FastAPI:
     app.include_router(health.router)
     app.include_router(tokens.open_router, prefix=PREFIX)
     app.include_router(ssh.tunnel_router, prefix=PREFIX)
+    # Runners of other machines carry tokens of their own kind.
+    app.include_router(runners.router, prefix=PREFIX)
     private = APIRouter(prefix=PREFIX, dependencies=[Depends(current_caller)])
     for module in (
         jobs,

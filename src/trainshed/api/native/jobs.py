@@ -74,6 +74,7 @@ class DryRun(Model):
     spec: dict[str, Any] = Field(description="The job as it would be stored, secrets masked.")
     flavor: dict[str, Any] = Field(description="What each node would get.")
     launch: list[dict[str, Any]] = Field(description="The launch plan of every node.")
+    script: str = Field(default="", description="The batch script, for a pool that is in Slurm.")
 
 
 @router.get("/jobs", summary="List jobs")

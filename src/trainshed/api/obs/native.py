@@ -7,6 +7,7 @@
 | GET /_/v1/buckets/B/objects?prefix&delimiter&after&limit | list a page of objects |
 | DELETE /_/v1/buckets/B/objects?prefix | remove all objects below a prefix |
 | PUT, GET, HEAD, DELETE /_/v1/buckets/B/object?key | store, read (Range, If-Match), describe, remove an object |
+| PATCH /_/v1/buckets/B/object?key&position | put bytes behind those of an appendable object of that size |
 | POST /_/v1/buckets/B/object?key&from_bucket&from_key | copy an object to the key |
 | POST /_/v1/buckets/B/objects?prefix&from_bucket&from_prefix | copy a whole prefix in one step |
 | GET, POST /_/v1/buckets/B/uploads?key | what of an object has come in parts so far; begin to send it in parts |
@@ -30,6 +31,7 @@ from trainshed.api.obs.native_visit import (
     META,
     NativeVisit,
     object_json,
+    read_condition,
     read_content_md5,
     read_metadata,
     receive_into,
@@ -95,7 +97,7 @@ async def _serve_objects(visit: NativeVisit, bucket: str) -> None:
     prefix = query.get("prefix", "")
 
     def list_page(caller: Caller) -> dict[str, Any]:
-        buckets.readable_bucket(platform, caller, bucket)
+        buckets.readable_bucket(platform, caller, bucket, prefix)
         page = visit.store.list(
             bucket,
             prefix,
@@ -110,7 +112,7 @@ async def _serve_objects(visit: NativeVisit, bucket: str) -> None:
         }
 
     def delete_prefix(caller: Caller) -> dict[str, Any]:
-        buckets.writable_bucket(platform, caller, bucket)
+        buckets.writable_bucket(platform, caller, bucket, prefix)
         if "prefix" not in query:
             raise InvalidInput(
                 "The prefix is missing.", hint="An empty one (prefix=) means all.", where="prefix"
@@ -119,8 +121,8 @@ async def _serve_objects(visit: NativeVisit, bucket: str) -> None:
 
     def copy_prefix(caller: Caller) -> dict[str, Any]:
         source = required(query, "from_bucket")
-        buckets.readable_bucket(platform, caller, source)
-        buckets.writable_bucket(platform, caller, bucket)
+        buckets.readable_bucket(platform, caller, source, query.get("from_prefix", ""))
+        buckets.writable_bucket(platform, caller, bucket, prefix)
         return {"copied": visit.store.copy_prefix(source, query.get("from_prefix", ""), bucket, prefix)}
 
     actions = {"GET": list_page, "DELETE": delete_prefix, "POST": copy_prefix}
@@ -132,18 +134,20 @@ async def _serve_objects(visit: NativeVisit, bucket: str) -> None:
 async def _serve_object(visit: NativeVisit, bucket: str) -> None:
     platform, exchange, query = visit.platform, visit.exchange, visit.exchange.query()
 
+    key = query.get("key", "")
+
     def describe(caller: Caller) -> ObjectInfo:
-        buckets.readable_bucket(platform, caller, bucket)
+        buckets.readable_bucket(platform, caller, bucket, key)
         return visit.store.info(bucket, required(query, "key"))
 
     def delete(caller: Caller) -> bool:
-        buckets.writable_bucket(platform, caller, bucket)
+        buckets.writable_bucket(platform, caller, bucket, key)
         return visit.store.delete(bucket, required(query, "key"))
 
     def copy(caller: Caller) -> ObjectInfo:
         source = required(query, "from_bucket")
-        buckets.readable_bucket(platform, caller, source)
-        buckets.writable_bucket(platform, caller, bucket)
+        buckets.readable_bucket(platform, caller, source, query.get("from_key", ""))
+        buckets.writable_bucket(platform, caller, bucket, key)
         return visit.store.copy(source, required(query, "from_key"), bucket, required(query, "key"))
 
     match exchange.method:
@@ -157,6 +161,8 @@ async def _serve_object(visit: NativeVisit, bucket: str) -> None:
             await exchange.answer(200, {**_object_headers(info), "content-length": str(info.size)})
         case "DELETE":
             await exchange.answer_json({"deleted": int(await visit.do(delete))})
+        case "PATCH":
+            await exchange.answer_json(object_json(await _append(visit, bucket, query)))
         case "POST":
             await exchange.answer_json(object_json(await visit.do(copy)), 201)
         case method:
@@ -168,16 +174,17 @@ async def _receive_object(visit: NativeVisit, bucket: str, query: dict[str, str]
     expected_sha256 = headers.get("x-sha256", "")
 
     def begin(caller: Caller) -> tuple[Upload, str]:
-        place = buckets.writable_bucket(visit.platform, caller, bucket)
+        key = required(query, "key")
+        place = buckets.writable_bucket(visit.platform, caller, bucket, key)
         expected_md5 = read_content_md5(headers.get("content-md5", ""))
         announced = headers.get("content-length", "")
-        key = required(query, "key")
         require_room(visit.store, place, key, int(announced) if announced.isdecimal() else None)
         upload = visit.store.upload(
             bucket,
             key,
             content_type=headers.get("content-type", "application/octet-stream")[:255],
             metadata=read_metadata(headers),
+            condition=read_condition(headers),
             with_sha256=bool(expected_sha256),
         )
         return upload, expected_md5
@@ -191,11 +198,25 @@ async def _receive_object(visit: NativeVisit, bucket: str, query: dict[str, str]
     )
 
 
+async def _append(visit: NativeVisit, bucket: str, query: dict[str, str]) -> ObjectInfo:
+    position = query.get("position", "")
+
+    def begin(caller: Caller) -> Upload:
+        key = required(query, "key")
+        buckets.writable_bucket(visit.platform, caller, bucket, key)
+        if not (position.isascii() and position.isdigit() and len(position) < 19):
+            raise InvalidInput("The position is missing.", hint="It is the object's size.", where="position")
+        return visit.store.append(bucket, key, int(position))
+
+    upload = await visit.do(begin)
+    return await receive_into(visit.exchange, upload, upload.commit)
+
+
 async def _send_object(visit: NativeVisit, bucket: str, query: dict[str, str]) -> None:
     exchange = visit.exchange
 
     def begin(caller: Caller) -> tuple[ObjectInfo, BinaryIO, str]:
-        buckets.readable_bucket(visit.platform, caller, bucket)
+        buckets.readable_bucket(visit.platform, caller, bucket, query.get("key", ""))
         info, file = visit.store.open_object(bucket, required(query, "key"))
         try:
             # The ETag of an object in parts can only be compared by who knows the parts.
@@ -240,7 +261,12 @@ def _render_pieces(sizes: Sequence[int]) -> str:
 
 
 def _bucket_json(bucket: Bucket) -> dict[str, Any]:
-    return {"name": bucket.name, "workspace_id": bucket.workspace_id, "created_at": bucket.created_at}
+    return {
+        "name": bucket.name,
+        "workspace_id": bucket.workspace_id,
+        "created_at": bucket.created_at,
+        "versioning": bucket.versioning,
+    }
 
 
 def _object_headers(info: ObjectInfo) -> dict[str, str]:
@@ -254,6 +280,8 @@ def _object_headers(info: ObjectInfo) -> dict[str, str]:
         "content-disposition": "attachment",
         "x-trainshed-modified": repr(info.modified_at),
     }
+    if info.is_appendable:
+        headers["x-trainshed-appendable"] = "1"
     for name, value in info.metadata.items():
         if _HEADER_NAME.fullmatch(name):
             headers[META + name] = quote(value)

@@ -8,6 +8,7 @@ from typing import Any
 from trainshed.api.obs.native_visit import (
     NativeVisit,
     object_json,
+    read_condition,
     read_content_md5,
     read_metadata,
     receive_into,
@@ -32,13 +33,13 @@ async def serve_uploads(visit: NativeVisit, bucket: str) -> None:
     exchange, query = visit.exchange, visit.exchange.query()
 
     def list_uploads(caller: Caller) -> dict[str, Any]:
-        buckets.writable_bucket(visit.platform, caller, bucket)
         key = required(query, "key")
+        buckets.writable_bucket(visit.platform, caller, bucket, key)
         page = visit.store.list_uploads(bucket, key, limit=_MOST_UPLOADS)
         return {"uploads": [_upload_json(upload) for upload in page.uploads if upload.key == key]}
 
     def create(caller: Caller) -> dict[str, Any]:
-        buckets.writable_bucket(visit.platform, caller, bucket)
+        buckets.writable_bucket(visit.platform, caller, bucket, query.get("key", ""))
         upload = visit.store.create_upload(
             bucket,
             required(query, "key"),
@@ -61,13 +62,13 @@ async def serve_upload(visit: NativeVisit, bucket: str) -> None:
     exchange, query = visit.exchange, visit.exchange.query()
 
     def list_parts(caller: Caller) -> dict[str, Any]:
-        buckets.writable_bucket(visit.platform, caller, bucket)
+        buckets.writable_bucket(visit.platform, caller, bucket, query.get("key", ""))
         after = _read_number(query.get("after", "0"), "after")
         page = visit.store.list_parts(bucket, required(query, "key"), required(query, "upload"), after=after)
         return {"parts": [_part_json(part) for part in page.parts], "next_after": page.next_after}
 
     def abort(caller: Caller) -> None:
-        buckets.writable_bucket(visit.platform, caller, bucket)
+        buckets.writable_bucket(visit.platform, caller, bucket, query.get("key", ""))
         visit.store.abort_upload(bucket, required(query, "key"), required(query, "upload"))
 
     match exchange.method:
@@ -88,7 +89,7 @@ async def _receive_part(visit: NativeVisit, bucket: str, query: dict[str, str]) 
     headers = visit.exchange.headers
 
     def begin(caller: Caller) -> tuple[PartUpload, str]:
-        place = buckets.writable_bucket(visit.platform, caller, bucket)
+        place = buckets.writable_bucket(visit.platform, caller, bucket, query.get("key", ""))
         key, upload_id = required(query, "key"), required(query, "upload")
         number = _read_number(required(query, "number"), "number")
         announced = headers.get("content-length", "")
@@ -115,8 +116,14 @@ async def _complete(visit: NativeVisit, bucket: str, query: dict[str, str]) -> O
         ) from None
 
     def complete(caller: Caller) -> ObjectInfo:
-        buckets.writable_bucket(visit.platform, caller, bucket)
-        return visit.store.complete_upload(bucket, required(query, "key"), required(query, "upload"), parts)
+        buckets.writable_bucket(visit.platform, caller, bucket, query.get("key", ""))
+        return visit.store.complete_upload(
+            bucket,
+            required(query, "key"),
+            required(query, "upload"),
+            parts,
+            condition=read_condition(visit.exchange.headers),
+        )
 
     return await visit.do(complete)
 

@@ -11,15 +11,17 @@ from urllib.parse import unquote
 
 from trainshed.api.obs.exchange import Exchange
 from trainshed.model.errors import InvalidInput, TrainshedError
-from trainshed.services.identity import Caller, authenticate_token
+from trainshed.services.attempt_tokens import authenticate_bearer
+from trainshed.services.identity import Caller
 from trainshed.services.platform import Platform
-from trainshed.store.object_store import ObjectInfo
+from trainshed.store.object_store import Condition, ObjectInfo
 
 __all__ = [
     "META",
     "MethodNotAllowed",
     "NativeVisit",
     "object_json",
+    "read_condition",
     "read_content_md5",
     "read_metadata",
     "receive_into",
@@ -50,7 +52,7 @@ class NativeVisit:
 
     async def do(self, work: Callable[[Caller], T]) -> T:
         """Run work that needs the caller, in one thread and one go."""
-        return await self.exchange.at_desk(lambda: work(authenticate_token(self.platform, self._token)))
+        return await self.exchange.at_desk(lambda: work(authenticate_bearer(self.platform, self._token)))
 
 
 class _Taker(Protocol):
@@ -105,6 +107,13 @@ def object_json(info: ObjectInfo) -> dict[str, Any]:
         "content_type": info.content_type,
         "metadata": info.metadata,
     }
+
+
+def read_condition(headers: Mapping[str, str]) -> Condition | None:
+    """What must hold when the object is written: `If-Match` and `If-None-Match`."""
+    wanted = headers.get("if-match", "").strip('" ')
+    unwanted = headers.get("if-none-match", "").strip('" ')
+    return Condition(wanted, unwanted) if wanted or unwanted else None
 
 
 def required(query: Mapping[str, str], name: str) -> str:

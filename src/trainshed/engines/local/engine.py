@@ -26,6 +26,7 @@ class LocalEngine:
     """Runs attempts on this machine. All its knowledge lies in the run folders, none in memory."""
 
     name = "local"
+    queues = False
 
     def __init__(
         self, home: Home, inventory: Callable[[], list[Node]], site: Callable[[str], dict[str, Any]]

@@ -1,0 +1,123 @@
+"""Runners on other machines: they check in, are told what to run, and send what they have to say.
+
+They carry the token of their attempt, which opens nothing else of this API. A report is one request: a line of JSON
+that names the pieces, and then their bytes one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import Field
+
+from trainshed.api.authentication import PlatformOf
+from trainshed.api.native.models import Model, RequestModel
+from trainshed.model.errors import InvalidInput, NotAuthenticated
+from trainshed.services import runner_bundle, runner_gateway
+from trainshed.services.attempt_tokens import AttemptCaller, authenticate_attempt
+from trainshed.services.platform import Platform
+from trainshed.services.runner_mirror import Claim, Piece
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/runners", tags=["runners"])
+
+
+def _current_runner(request: Request, platform: PlatformOf) -> AttemptCaller:
+    return authenticate_attempt(platform, _token(request))
+
+
+def _token(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated("A runner sends the token of its attempt.", code="no_credential")
+    return token.strip()
+
+
+RunnerOf = Annotated[AttemptCaller, Depends(_current_runner)]
+
+
+class CheckIn(RequestModel):
+    """What a process on a node says of itself."""
+
+    node: int = Field(ge=0, lt=1_000_000)
+    nonce: str = Field(min_length=16, max_length=64, pattern="^[0-9a-f]+$")
+    host: str = Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._-]+$")
+    address: str = Field(min_length=1, max_length=64, pattern=r"^[0-9A-Fa-f.:]+$")
+    devices: list[int] = Field(default=[], max_length=1024)
+    busy_ports: list[int] = Field(default=[], max_length=20_000)
+    clock: float
+
+
+class Waiting(Model):
+    """Some nodes have not checked in yet."""
+
+    waiting_for: list[int]
+
+
+@router.post("/check-in", summary="Take a node of an attempt", response_model=None)
+def check_in(platform: PlatformOf, runner: RunnerOf, body: CheckIn) -> JSONResponse:
+    """202 until all nodes are there; then the node's launch plan, its secrets and the site's facts."""
+    claim = Claim(body.node, body.nonce, body.host, body.address, tuple(body.devices), tuple(body.busy_ports))
+    answer = runner_gateway.check_in(platform, runner, claim, body.clock)
+    if isinstance(answer, runner_gateway.Waiting):
+        return JSONResponse(Waiting(waiting_for=list(answer.missing)).model_dump(), status_code=202)
+    return JSONResponse(runner_gateway.ticket_to_json(answer))
+
+
+@router.post("/report", summary="Send logs, metrics and the state of a node", response_model=None)
+async def report(
+    platform: PlatformOf,
+    runner: RunnerOf,
+    request: Request,
+    node: Annotated[int, Query(ge=0)],
+    nonce: Annotated[str, Query(max_length=64)],
+) -> JSONResponse:
+    """Pieces of files go where they belong; the answer tells how far each file has come, and whether to stop."""
+    body = await request.body()
+    return await anyio.to_thread.run_sync(_take_report, platform, runner, node, nonce, body)
+
+
+def _take_report(
+    platform: Platform, runner: AttemptCaller, node: int, nonce: str, body: bytes
+) -> JSONResponse:
+    head, _, rest = body.partition(b"\n")
+    try:
+        said: dict[str, Any] = json.loads(head)
+        pieces, position = [], 0
+        for path, offset, length in said.get("pieces", []):
+            data = rest[position : position + int(length)]
+            if int(offset) < 0 or int(length) < 0 or len(data) != length or int(offset) > 1 << 50:
+                raise ValueError("a piece is cut off")
+            pieces.append(Piece(str(path), int(offset), data))
+            position += int(length)
+        told = said.get("report")
+        if told is not None and not isinstance(told, dict):
+            raise ValueError("no report")
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidInput(
+            "The report cannot be read.", hint="A line of JSON, then the pieces' bytes.", where="body"
+        ) from None
+    heard = runner_gateway.take_report(
+        platform, runner, node, nonce, pieces=pieces, report=told, ready=bool(said.get("ready"))
+    )
+    return JSONResponse({"sizes": heard.sizes, "go": heard.go, "stop": heard.stop})
+
+
+@router.get("/bundle", summary="Download the runner as one file", response_class=FileResponse)
+def get_bundle(platform: PlatformOf, runner: RunnerOf) -> FileResponse:
+    """What a node runs: `python3 FILE`. Its name holds the digest of its content."""
+    bundle = runner_bundle.find_bundle(platform.home)
+    return FileResponse(bundle.path, media_type="application/zip", filename=bundle.path.name)
+
+
+@router.get("/uv", summary="Download the program that builds environments", response_class=FileResponse)
+def get_uv(
+    platform: PlatformOf, runner: RunnerOf, machine: Annotated[str, Query(max_length=64)]
+) -> FileResponse:
+    """The platform's own uv, if it runs on that kind of machine (`x86_64`, `aarch64`)."""
+    return FileResponse(runner_bundle.find_uv_for(machine), media_type="application/octet-stream")

@@ -1,0 +1,1 @@
+"""The Slurm engine: hands attempts to a cluster's own scheduler."""

@@ -1,0 +1,94 @@
+"""What the platform keeps of an attempt that is in Slurm: its submission, and the mirror of its nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainshed.durable import remove_tree, write_durably
+from trainshed.model.attempt import NodeReport
+from trainshed.model.home import Home, RunFolder
+from trainshed.model.launch_plan import from_json, to_json
+
+__all__ = ["AttemptFolder", "Submission"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What was handed to Slurm. The number is a help only: the name is what finds the job again."""
+
+    name: str
+    pool: str
+    nodes: int
+    grace: int
+    submitted_at: float
+    account: str = ""
+    # 0 while nothing is known of an answer.
+    id: int = 0
+
+
+class AttemptFolder:
+    """The folder of one attempt below the platform's home."""
+
+    def __init__(self, home: Home, job_id: str, attempt: int) -> None:
+        self._home, self._job_id, self._attempt = home, job_id, attempt
+        self.path = home.jobs / job_id / f"attempt-{attempt}"
+
+    @property
+    def _record(self) -> Path:
+        return self.path / "slurm.json"
+
+    def node(self, index: int) -> RunFolder:
+        """The mirror of a node's run folder."""
+        return self._home.run_folder(self._job_id, self._attempt, index)
+
+    def make(self, nodes: int) -> None:
+        """Make the mirrors of all nodes, so that a stop can be left in them at any time."""
+        for index in range(nodes):
+            self.node(index).path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def read(self) -> Submission | None:
+        """What was handed over, or None before that."""
+        try:
+            data: dict[str, Any] = json.loads(self._record.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        return from_json(Submission, data)
+
+    def write(self, submission: Submission) -> None:
+        """Remember what is handed over."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_durably(self._record, to_json(submission))
+
+    def report(self, index: int) -> NodeReport | None:
+        """The latest report of a node's runner."""
+        try:
+            return from_json(NodeReport, json.loads(self.node(index).status.read_text("utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def write_report(self, report: NodeReport) -> None:
+        """Write a node's report in the place of its runner."""
+        self.make(report.node_index + 1)
+        write_durably(self.node(report.node_index).status, to_json(report))
+
+    def folders(self) -> Iterator[RunFolder]:
+        """The mirrors that are there."""
+        if self.path.is_dir():
+            for path in sorted(self.path.iterdir()):
+                if path.name.startswith("node-"):
+                    yield RunFolder(path)
+
+    def remove(self) -> None:
+        """Remove all of it, the submission last: until then the attempt can still be told from a stranger."""
+        for folder in list(self.folders()):
+            remove_tree(folder.path)
+        self._record.unlink(missing_ok=True)
+        for parent in (self.path, self.path.parent):
+            try:
+                parent.rmdir()
+            except OSError:
+                break

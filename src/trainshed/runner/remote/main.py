@@ -1,0 +1,291 @@
+"""One node of a job on a machine that only a cluster's scheduler reaches: from the check-in to the delivered report.
+
+Three processes: this one, which waits; the runner, which runs the node as it would beside the platform; and the
+courier, which carries what the runner writes. The first lives as long as there is something to deliver: when it
+ends, the scheduler may take the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from trainshed.durable import remove_tree, write_durably
+from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, TrainshedError
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch, from_json
+from trainshed.runner.environment.interpreter import find_uv
+from trainshed.runner.node_run import NodeRun
+from trainshed.runner.remote.courier import DELIVERED, UNWANTED, Courier
+from trainshed.runner.remote.node_facts import describe_machine
+from trainshed.runner.remote.node_folder import find_root, forget_old_runs, make_run_folder, take_lock
+from trainshed.runner.remote.platform_link import PlatformLink
+from trainshed.runner.remote.remote_gang import RemoteGang
+from trainshed.runner.salvage import salvage_node
+from trainshed.runner.sandbox import claim_namespace
+from trainshed.runner.site import PlatformPort, Site
+from trainshed.store.outage import Patience
+
+__all__ = ["main"]
+
+TOKEN_VARIABLE = "TRAINSHED_RUNNER_TOKEN"
+# What the start script's users read from the exit code (`engines.engine` names them too).
+EXIT_NO_PLATFORM, EXIT_REFUSED = 82, 83
+# A platform that is away for an hour is waited for, before the job begins and while it runs.
+_CHECK_IN_SECONDS = 2 * 3600.0
+_STORE_SECONDS = 6 * 3600.0
+_PR_SET_PDEATHSIG = 1
+_COURIER_STARTS = 20
+
+
+class _Asked(Exception):
+    """The scheduler wants this process to end."""
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m trainshed.runner.remote.main --url URL --node N`, with the attempt's token in the environment."""
+    parser = argparse.ArgumentParser(prog="trainshed runner")
+    parser.add_argument("--url", required=True, help="the platform's API")
+    parser.add_argument("--node", type=int, required=True, help="which node of the job this is, from 0")
+    parser.add_argument("--ca", default="", help="a file with the CA that signed the platform's certificate")
+    options = parser.parse_args(arguments)
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    try:
+        return _Node(options.url, token, options.node, options.ca).run()
+    except _Asked:
+        return 128 + signal.SIGTERM
+    except (NotAuthenticated, Conflict) as refused:
+        sys.stderr.write(f"trainshed: {refused}\n")
+        return EXIT_REFUSED
+    except TrainshedError as fault:
+        sys.stderr.write(f"trainshed: {fault}\n")
+        return EXIT_NO_PLATFORM
+    except OSError as fault:
+        sys.stderr.write(f"trainshed: this machine cannot run the job: {fault}\n")
+        return EXIT_NO_PLATFORM
+
+
+class _Node:
+    """The process that waits."""
+
+    def __init__(self, url: str, token: str, node: int, ca: str) -> None:
+        self._url = url
+        self._token = token
+        self._node = node
+        self._ca = ca
+        self._nonce = secrets.token_hex(16)
+        self._is_asked = False
+        self._runner = 0
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def run(self) -> int:
+        """Check in, run, deliver, clean up."""
+        root = find_root(os.environ)
+        forget_old_runs(root)
+        patience = Patience(_CHECK_IN_SECONDS, lambda: self._is_asked, _say)
+        link = self._link(patience)
+        try:
+            ticket = link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
+        except TrainshedError:
+            # Whoever waits for a platform that is away gives up when the machine is taken away.
+            self._check()
+            raise
+        launch = from_json(NodeLaunch, ticket["launch"])
+        folder = make_run_folder(root, launch.job_id, launch.attempt, self._node)
+        try:
+            lock = take_lock(folder)
+            _write_files(folder, root, ticket, self._token)
+            _provide_uv(link, root)
+            # Connections are not shared with the processes that begin now.
+            link.close()
+            self._runner = _fork(lambda: _run_node(folder, launch), dies_with_parent=True)
+            if self._is_asked:
+                os.kill(self._runner, signal.SIGTERM)
+            outcome = self._wait(folder, launch)
+            os.close(lock)
+            return outcome
+        finally:
+            remove_tree(folder.path)
+
+    def _wait(self, folder: RunFolder, launch: NodeLaunch) -> int:
+        """Wait for the runner and the courier, each of which may die before its time."""
+        courier, starts = self._start_courier(folder), 1
+        is_running, delivered = True, None
+        while is_running or delivered is None:
+            pid, status = os.wait()
+            code = os.waitstatus_to_exitcode(status)
+            if pid == self._runner:
+                if _ending(folder) is None:
+                    # It was killed: what it left is brought home in its place.
+                    self._runner = _fork(lambda: _salvage(folder), dies_with_parent=True)
+                    pid, _ = os.waitpid(self._runner, 0)
+                is_running, self._runner = False, 0
+                if _ending(folder) is None and delivered is None:
+                    os.kill(courier, signal.SIGKILL)
+                    os.waitpid(courier, 0)
+                    delivered = UNWANTED
+            elif pid == courier:
+                if code in (DELIVERED, UNWANTED) or starts >= _COURIER_STARTS:
+                    delivered = code
+                    if is_running and self._runner:
+                        os.kill(self._runner, signal.SIGTERM)
+                else:
+                    time.sleep(1)
+                    courier, starts = self._start_courier(folder), starts + 1
+        ending = _ending(folder)
+        return 0 if ending is not None and ending["outcome"] == "completed" and delivered == DELIVERED else 1
+
+    def _start_courier(self, folder: RunFolder) -> int:
+        def carry() -> int:
+            # The scheduler's SIGTERM is for the job; the news of its end must still get out.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return Courier(folder, self._link(None)).run()
+
+        return _fork(carry)
+
+    def _link(self, patience: Patience | None) -> PlatformLink:
+        return PlatformLink(self._url, self._token, self._node, self._nonce, ca=self._ca, patience=patience)
+
+    def _on_sigterm(self, *_: object) -> None:
+        self._is_asked = True
+        if self._runner:
+            os.kill(self._runner, signal.SIGTERM)
+
+    def _check(self) -> None:
+        if self._is_asked:
+            raise _Asked
+
+
+def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
+    os.umask(0o022)
+    # First of all: a private namespace can only be had while there is one thread.
+    claim_namespace()
+    gang = RemoteGang(folder, launch.node_index) if launch.node_count > 1 else None
+    NodeRun(folder, launch, gang).walk()
+    return 0
+
+
+def _salvage(folder: RunFolder) -> int:
+    os.umask(0o022)
+    claim_namespace()
+    salvage_node(folder)
+    return 0
+
+
+def _fork(work: Callable[[], int], *, dies_with_parent: bool = False) -> int:
+    """A child that does the work and ends."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if dies_with_parent:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: str) -> None:
+    """What the runner reads, as an engine beside the platform would have left it."""
+    given = ticket["site"]
+    token_file, authority = folder.path / "token", folder.path / "authority.pem"
+    token_file.touch(mode=0o600)
+    token_file.write_text(token, "ascii")
+    store = f"{given['obs_url']}?token={quote(str(token_file))}"
+    bundle = ""
+    if given["authority"]:
+        authority.write_text(given["authority"], "ascii")
+        store += f"&ca={quote(str(authority))}"
+        bundle = str(_write_bundle(folder, given["authority"]))
+    is_root = os.geteuid() == 0
+    environments = root / "environments"
+    environments.mkdir(exist_ok=True)
+    site = Site(
+        store_url=store,
+        environments=str(environments),
+        ports=tuple(PlatformPort(port, _resolve(host)) for host, port in given["ports"]),
+        uid=given["uid"] if is_root else None,
+        install_uid=given["install_uid"],
+        allow_unsandboxed=given["allow_unsandboxed"],
+        log_segment_bytes=given["log_segment_bytes"],
+        disk_reserve_bytes=given["disk_reserve_bytes"],
+        leftovers_bytes=given["leftovers_bytes"],
+        checkpoint_bytes=given["checkpoint_bytes"],
+        host_folders=tuple(given["host_folders"]),
+        # Nothing is shared between machines: such folders begin empty and end with the attempt.
+        kept_folders=str(folder.path / "kept"),
+        ca_bundle=bundle,
+        host_name=given["host_name"],
+        store_patience=_STORE_SECONDS,
+    )
+    write_durably(folder.site, asdict(site))
+    write_durably(folder.secrets, ticket["secrets"])
+    write_durably(folder.launch, ticket["launch"])
+
+
+def _write_bundle(folder: RunFolder, authority: str) -> Path:
+    """The CAs that the job trusts: the machine's, and the platform's."""
+    import ssl
+
+    own = ssl.get_default_verify_paths().cafile
+    system = Path(own).read_text("utf-8", "replace") if own and Path(own).is_file() else ""
+    path = folder.path / "ca-bundle.pem"
+    path.write_text(f"{system}\n{authority}", "utf-8")
+    return path
+
+
+def _provide_uv(link: PlatformLink, root: Path) -> None:
+    """See to it that environments can be built: with the machine's uv, or with the platform's."""
+    own = root / "bin"
+    os.environ["PATH"] = f"{os.environ.get('PATH') or os.defpath}:{own}"
+    try:
+        find_uv()
+    except HostUnfit:
+        own.mkdir(exist_ok=True)
+        link.fetch_uv(own / "uv")
+
+
+def _resolve(host: str) -> str:
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return host
+
+
+def _ending(folder: RunFolder) -> dict[str, Any] | None:
+    try:
+        ending: dict[str, Any] | None = json.loads(folder.status.read_bytes()).get("ending")
+    except (OSError, ValueError):
+        return None
+    return ending
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"trainshed: {text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""What a machine finds out about itself before it takes part in a job."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["describe_machine", "listening_ports", "own_address", "visible_devices"]
+
+# Where schedulers tell which devices of the machine are the job's.
+_DEVICE_VARIABLES = ("TRAINSHED_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "ASCEND_RT_VISIBLE_DEVICES")
+_LISTEN = "0A"
+_PORTS = range(20000, 32768)
+
+
+def describe_machine(url: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """The machine's name, the address at which its peers reach it, its devices and the ports that are taken."""
+    name = variables.get("SLURMD_NODENAME") or socket.gethostname()
+    return {
+        "host": re.sub(r"[^A-Za-z0-9._-]", "-", name)[:255] or "node",
+        "address": own_address(url),
+        "devices": list(visible_devices(variables)),
+        "busy_ports": [port for port in listening_ports() if port in _PORTS],
+    }
+
+
+def own_address(url: str) -> str:
+    """The address that this machine has on the way to the platform. (No packet is sent.)"""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    for family, kind, protocol, _, target in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM):
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.connect(target)
+                return str(probe.getsockname()[0]).partition("%")[0]
+            except OSError:
+                continue
+    return "127.0.0.1"
+
+
+def visible_devices(variables: Mapping[str, str]) -> tuple[int, ...]:
+    """The indices of the devices that the scheduler gave to this job; empty where it does not tell."""
+    for name in _DEVICE_VARIABLES:
+        words = [word for word in variables.get(name, "").split(",") if word]
+        if words and all(word.isdecimal() for word in words):
+            return tuple(int(word) for word in words)
+    return ()
+
+
+def listening_ports(root: Path = Path("/proc/net")) -> list[int]:
+    """The TCP ports of this machine on which somebody listens."""
+    ports: set[int] = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = (root / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 3 and fields[3] == _LISTEN:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)

@@ -1,0 +1,80 @@
+"""The folders of a node: one per run, removed at its end, and one that is kept for what later runs can use."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainshed.durable import remove_tree
+from trainshed.model.errors import HostUnfit
+from trainshed.model.home import RunFolder
+
+__all__ = ["find_root", "forget_old_runs", "make_run_folder", "take_lock"]
+
+# Nobody holds the lock of a run that was killed; a new one holds it from its first moments on.
+_OLD_SECONDS = 600.0
+_UNUSED_SECONDS = 30 * 24 * 3600.0
+
+
+def find_root(variables: Mapping[str, str]) -> Path:
+    """The folder of this user's runs on this machine: private, and on a disk of the machine."""
+    base = variables.get("TRAINSHED_NODE_FOLDER") or variables.get("TMPDIR") or tempfile.gettempdir()
+    root = Path(base).absolute() / f"trainshed-{os.geteuid()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        facts = root.lstat()
+    except OSError as error:
+        raise HostUnfit(
+            f"There is no place for the job on this machine: {error}.",
+            hint="Set TRAINSHED_NODE_FOLDER to a folder of the nodes with room for a job.",
+            code="node_folder",
+        ) from error
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise HostUnfit(
+            f"{root} is not this user's own folder.",
+            hint="Remove it, or set TRAINSHED_NODE_FOLDER to another place.",
+            code="node_folder",
+        )
+    return root
+
+
+def make_run_folder(root: Path, job_id: str, attempt: int, node: int) -> RunFolder:
+    """A new folder for one run."""
+    prefix = f"run-{job_id[:8]}-{attempt}-{node}-"
+    return RunFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
+
+
+def take_lock(folder: RunFolder) -> int:
+    """The proof of life: held as long as one of the run's processes lives."""
+    descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def forget_old_runs(root: Path) -> None:
+    """Remove the folders of runs that were killed, and runners of versions that nobody has used for a month."""
+    for path in root.glob("runner-*"):
+        try:
+            if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
+                remove_tree(path) if path.is_dir() else path.unlink()
+        except OSError:
+            continue
+    for path in root.glob("run-*"):
+        try:
+            if time.time() - path.stat().st_mtime < _OLD_SECONDS:
+                continue
+            descriptor = os.open(path / "runner.lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(path)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,57 @@
+"""A bundle unpacks itself beside itself, once, and goes on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+__all__ = ["unpack", "unpack_and_run"]
+
+
+def unpack_and_run(archive: str, arguments: list[str]) -> int:
+    """Unpack the bundle and start the runner from there. Returns only where that fails."""
+    try:
+        folder = unpack(Path(archive))
+    except OSError as error:
+        sys.stderr.write(f"trainshed: the runner cannot be unpacked: {error}\n")
+        return 82
+    start(folder, arguments)
+    return 82
+
+
+def start(folder: Path, arguments: list[str]) -> None:
+    """Become the runner."""
+    variables = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    os.execve(
+        sys.executable, [sys.executable, "-s", "-m", "trainshed.runner.remote.main", *arguments], variables
+    )
+
+
+def unpack(archive: Path) -> Path:
+    """The folder with the bundle's files, named by their digest. Many may do this at once."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    folder = archive.absolute().with_name(f"runner-{digest[:16]}")
+    if (folder / "complete").exists():
+        # What is used stays: others look at the time.
+        for used in (archive, folder):
+            os.utime(used)
+        return folder
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(fresh)
+        (fresh / "complete").touch()
+        try:
+            fresh.rename(folder)
+        except OSError:
+            # Another one was quicker, or was killed in the middle of it.
+            if not (folder / "complete").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder

@@ -1,0 +1,335 @@
+"""What runners on other machines ask of the platform: to be told what to run, and to be heard.
+
+A node checks in with what it found out about itself. When all nodes of the attempt are there, each gets its launch
+plan, made with their real addresses and devices. From then on it reports; every answer tells whether to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainshed.control.planning import plan_attempt
+from trainshed.db.attempts import change_attempt
+from trainshed.db.engine import begin, read
+from trainshed.db.jobs import JobRow
+from trainshed.db.nodes import all_nodes
+from trainshed.db.workspaces import workspace_by_id
+from trainshed.dialects.world import PORT_BLOCK
+from trainshed.durable import write_durably
+from trainshed.model.attempt import NodeReport
+from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable
+from trainshed.model.flavor import Flavor, find_flavor
+from trainshed.model.home import RunFolder
+from trainshed.model.launch_plan import NodeLaunch, from_json, to_json
+from trainshed.model.pools import find_pool, flavors_of
+from trainshed.model.queue import Placement
+from trainshed.model.ssh import KEY_NAMES
+from trainshed.runner.log_archive import LogArchive, archive_prefix
+from trainshed.runner.site import Site
+from trainshed.services.attempt_tokens import AttemptCaller
+from trainshed.services.job_credentials import create_job_credentials, load_job_secrets
+from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, remote_variables
+from trainshed.services.platform import Platform
+from trainshed.services.public_urls import obs_url
+from trainshed.services.runner_mirror import Claim, Mirror, Piece
+from trainshed.services.slurm import slurm_engine
+from trainshed.services.ssh_keys import job_ssh_keys
+from trainshed.services.store_place import find_store
+from trainshed.services.vault import write_once
+
+__all__ = ["Heard", "RemoteSite", "Ticket", "Waiting", "check_in", "take_report", "ticket_to_json"]
+
+# Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
+_FIRST_PORT, _LAST_PORT = 20000, 32768
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Not all nodes have checked in yet."""
+
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RemoteSite:
+    """Facts of the site for a runner elsewhere; it adds the paths on its own machine."""
+
+    obs_url: str
+    ports: tuple[tuple[str, int], ...]
+    host_name: str
+    authority: str
+    uid: int
+    install_uid: int
+    allow_unsandboxed: bool
+    log_segment_bytes: int
+    disk_reserve_bytes: int
+    checkpoint_bytes: int
+    leftovers_bytes: int
+    host_folders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """All that a node needs to begin."""
+
+    launch: NodeLaunch
+    site: RemoteSite
+    secrets: dict[str, str]
+    clock: float
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The answer to a report: how far each file has come, whether all nodes may begin, and whether to stop."""
+
+    sizes: dict[str, int]
+    go: bool
+    stop: dict[str, Any] | None
+
+
+def check_in(platform: Platform, runner: AttemptCaller, claim: Claim, clock: float) -> Waiting | Ticket:
+    """Take a node for the process that asks, and tell it what to run once all nodes are there."""
+    job, attempt = runner.job, runner.attempt.attempt
+    _require_node(job, claim.node)
+    mirrors = _mirrors(platform, job, attempt)
+    mirrors[claim.node].claim(replace(claim, clock_lag=platform.clock() - clock))
+    claims = [mirror.read_claim() for mirror in mirrors]
+    missing = tuple(index for index, present in enumerate(claims) if present is None)
+    if missing:
+        return Waiting(missing)
+    launches = _plan_once(platform, runner, [present for present in claims if present is not None])
+    launch = launches[claim.node]
+    secrets = _open_secrets(platform, job, launch)
+    _prepare(platform, mirrors[claim.node].folder, launch, secrets)
+    return Ticket(launch, _remote_site(platform, job, launch.network), secrets, platform.clock())
+
+
+def take_report(
+    platform: Platform,
+    runner: AttemptCaller,
+    node: int,
+    nonce: str,
+    *,
+    pieces: Sequence[Piece] = (),
+    report: dict[str, Any] | None = None,
+    ready: bool = False,
+) -> Heard:
+    """Take what a runner sends: pieces of files first, then its report. To send it again does no harm."""
+    job, attempt = runner.job, runner.attempt.attempt
+    _require_node(job, node)
+    mirrors = _mirrors(platform, job, attempt)
+    mirror = mirrors[node]
+    claim = mirror.require_claim(nonce)
+    mirror.append(pieces)
+    _forget_archived(platform, job, attempt, node, mirror, pieces)
+    if ready:
+        mirror.set_ready()
+    if report is not None:
+        heard = _read_report(report, job.id, attempt, node)
+        if heard.ending is not None or not mirror.has_ended():
+            mirror.write_report(to_json(_on_our_clock(heard, claim.clock_lag)))
+            platform.ring()
+    # A node that has ended without having been ready will not come: the others need not wait, they are stopped.
+    go = all(each.is_ready() for each in mirrors)
+    return Heard(mirror.sizes(), go, mirror.asked_to_stop())
+
+
+def _forget_archived(
+    platform: Platform, job: JobRow, attempt: int, node: int, mirror: Mirror, pieces: Sequence[Piece]
+) -> None:
+    """Keep the copies of long logs short: what the node has archived need not lie here as well."""
+    segment = platform.settings.log_segment_mb << 20
+    for piece in pieces:
+        passes = piece.offset // segment != (piece.offset + len(piece.data)) // segment
+        if passes and piece.path.startswith("logs/"):
+            stream = piece.path.removeprefix("logs/")
+            stream = stream if stream.startswith("files/") else stream.removesuffix(".log")
+            archive = LogArchive(platform.store, archive_prefix(job.id, attempt, node), segment, [])
+            mirror.forget_archived(piece.path, archive.size(stream))
+
+
+def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
+    """A ticket as it is sent."""
+    return {
+        "launch": to_json(ticket.launch),
+        "site": asdict(ticket.site),
+        "secrets": ticket.secrets,
+        "clock": ticket.clock,
+    }
+
+
+def _require_node(job: JobRow, node: int) -> None:
+    if not 0 <= node < job.nodes:
+        raise InvalidInput(f"The job has {job.nodes} nodes; there is no node {node}.", where="node")
+
+
+def _mirrors(platform: Platform, job: JobRow, attempt: int) -> list[Mirror]:
+    return [Mirror(platform.home, job.id, attempt, index) for index in range(job.nodes)]
+
+
+def _plan_once(platform: Platform, runner: AttemptCaller, claims: list[Claim]) -> tuple[NodeLaunch, ...]:
+    """The plans of all nodes: made by the first that asks, the same for all that ask later."""
+    job, attempt = runner.job, runner.attempt.attempt
+    file = platform.home.run_folder(job.id, attempt, 0).path.parent / "plan.json"
+    if not file.exists():
+        placements, launches = _plan(platform, job, attempt, claims)
+        plan = {
+            "placements": [asdict(place) for place in placements],
+            "launches": [to_json(each) for each in launches],
+        }
+        write_once(file, json.dumps(plan).encode())
+    made = json.loads(file.read_bytes())
+    if [item["node"] for item in runner.attempt.placements] != [item["node"] for item in made["placements"]]:
+        # Where the nodes really are, and what they have: people see it, and logs are counted by it.
+        with begin(platform.engine) as connection:
+            change_attempt(connection, runner.attempt, placements=made["placements"])
+    return tuple(from_json(NodeLaunch, item) for item in made["launches"])
+
+
+def _plan(
+    platform: Platform, job: JobRow, attempt: int, claims: list[Claim]
+) -> tuple[tuple[Placement, ...], tuple[NodeLaunch, ...]]:
+    with read(platform.engine) as connection:
+        nodes = all_nodes(connection)
+    pool = find_pool(str(job.spec.get("pool", "")), platform.settings.all_pools)
+    flavor = find_flavor(job.flavor, flavors_of(pool, nodes))
+    # Nodes on several machines reach each other over the machines' own network.
+    network = "open" if job.nodes > 1 else job.spec.get("network", "platform")
+    ports = _choose_ports(job.id, claims) if network == "open" else 0
+    given: dict[str, tuple[int, ...]] = {}
+    if flavor.devices and any(len(claim.devices) < flavor.devices for claim in claims):
+        given = _find_devices(platform, job.id, attempt)
+    placements = tuple(_place(claim, flavor, ports, given.get(claim.host, ())) for claim in claims)
+    return placements, plan_attempt(
+        platform.engine,
+        job,
+        attempt,
+        flavor,
+        placements,
+        platform_variables=remote_variables(platform, network),
+        credential_names=CREDENTIAL_NAMES,
+        spec={**job.spec, "network": network},
+    )
+
+
+def _find_devices(platform: Platform, job_id: str, attempt: int) -> dict[str, tuple[int, ...]]:
+    """The indices of the nodes' devices by their machines' names, as the cluster's controller tells them.
+
+    Slurm sets variables on the machines only for GPUs. A job that took the wrong devices would disturb another one:
+    a controller that does not answer is waited for.
+    """
+    try:
+        found = slurm_engine(platform).allocation(job_id, attempt)
+    except TrainshedError as fault:
+        raise Unavailable(f"Slurm does not tell the job's devices: {fault.message}") from fault
+    if not found:
+        raise Unavailable("Slurm does not tell the job's devices yet.")
+    return {item.node: item.devices for item in found}
+
+
+def _place(claim: Claim, flavor: Flavor, ports: int, given: tuple[int, ...]) -> Placement:
+    # What the controller says, then what the machine itself was told; else the first ones.
+    told = next((found for found in (given, claim.devices) if len(found) >= flavor.devices), ())
+    devices = told[: flavor.devices] or tuple(range(flavor.devices))
+    # Nodes that all are on the platform's own machine get an address each on its loopback.
+    address = "" if claim.address.startswith("127.") else claim.address
+    return Placement(claim.host, devices, flavor.cpus, flavor.memory_mb, address=address, ports=ports)
+
+
+def _choose_ports(job_id: str, claims: Sequence[Claim]) -> int:
+    """The first port of a block that is free on all machines; another one for nearly every job."""
+    blocks = list(range(_FIRST_PORT, _LAST_PORT - PORT_BLOCK, PORT_BLOCK))
+    busy = {port for claim in claims for port in claim.busy_ports}
+    start = zlib.crc32(job_id.encode()) % len(blocks)
+    ordered = blocks[start:] + blocks[:start]
+    return next((base for base in ordered if not busy & set(range(base, base + PORT_BLOCK))), ordered[0])
+
+
+def _open_secrets(platform: Platform, job: JobRow, launch: NodeLaunch) -> dict[str, str]:
+    credentials = create_job_credentials(platform, job.id)
+    own = load_job_secrets(platform, job.id)
+    values = {**own, **credential_variables(credentials, (*job.spec.get("environment", {}), *own))}
+    secrets = {name: values[name] for name in launch.secret_names}
+    if launch.ssh_port:
+        keys = job_ssh_keys(platform, job)
+        secrets |= {name: keys[name] for name in KEY_NAMES if name in keys}
+    return secrets
+
+
+def _prepare(platform: Platform, folder: RunFolder, launch: NodeLaunch, secrets: dict[str, str]) -> None:
+    """Leave here what brings home the copy's logs if the node is lost."""
+    settings = platform.settings
+    site = Site(
+        store_url=find_store(platform.home, settings),
+        environments=str(platform.home.environments),
+        doorbell=str(platform.home.doorbell),
+        log_segment_bytes=settings.log_segment_mb << 20,
+        checkpoint_bytes=settings.checkpoints_gb << 30,
+    )
+    write_durably(folder.site, asdict(site))
+    write_durably(folder.secrets, secrets)
+    write_durably(folder.launch, to_json(launch))
+
+
+def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
+    settings = platform.settings
+    variables = remote_variables(platform, network)
+    doors = [urlsplit(url) for url in (variables["TRAINSHED_URL"], variables["TRAINSHED_OBS_URL"])]
+    public = urlsplit(obs_url(settings)).hostname or ""
+    with read(platform.engine) as connection:
+        workspace = workspace_by_id(connection, job.workspace_id)
+    try:
+        authority = platform.home.tls_authority.read_text("ascii") if settings.serves_tls else ""
+    except FileNotFoundError:
+        authority = ""
+    return RemoteSite(
+        obs_url=obs_url(settings),
+        ports=tuple((public, door.port or (443 if door.scheme == "https" else 80)) for door in doors),
+        host_name=public if doors[0].scheme == "https" and network != "open" else "",
+        authority=authority,
+        uid=settings.job_uid_base + (workspace.number if workspace else 0),
+        install_uid=settings.install_uid,
+        allow_unsandboxed=settings.allow_unsandboxed,
+        log_segment_bytes=settings.log_segment_mb << 20,
+        disk_reserve_bytes=settings.disk_reserve_mb << 20,
+        checkpoint_bytes=settings.checkpoints_gb << 30,
+        leftovers_bytes=settings.leftovers_mb << 20,
+        host_folders=settings.host_folders,
+    )
+
+
+def _read_report(data: dict[str, Any], job_id: str, attempt: int, node: int) -> NodeReport:
+    try:
+        report = from_json(NodeReport, data)
+        is_right = (report.job_id, report.attempt, report.node_index) == (job_id, attempt, node)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        is_right = False
+    if not is_right:
+        raise InvalidInput("The report cannot be read, or is of another node.", where="report")
+    return report
+
+
+def _on_our_clock(report: NodeReport, lag: float) -> NodeReport:
+    """The report with its times as the platform's clock would have told them."""
+    if abs(lag) < 2:
+        return report
+
+    def shift(moment: float) -> float:
+        return moment + lag if moment else moment
+
+    ending = report.ending
+    return replace(
+        report,
+        timeline=tuple(replace(entry, time=shift(entry.time)) for entry in report.timeline),
+        ranks=tuple(replace(end, time=shift(end.time)) for end in report.ranks),
+        ending=replace(ending, time=shift(ending.time)) if ending else None,
+        started_at=shift(report.started_at),
+        ended_at=shift(report.ended_at),
+        held_since=shift(report.held_since),
+        silent_since=shift(report.silent_since),
+    )

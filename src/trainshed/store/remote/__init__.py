@@ -1,0 +1,1 @@
+"""The platform's object store as a runner on another machine sees it: over HTTP, with its attempt's token."""

@@ -1,0 +1,152 @@
+"""What happens to attempts when parts of the cluster die, and when somebody else meddles. A cluster of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.engines.slurm.batch_script import job_name
+from trainshed.engines.slurm.commands import Commands
+from trainshed.model.errors import Unavailable
+from trainshed.model.flavor import Flavor
+from trainshed.model.pools import Pool
+
+pytestmark = pytest.mark.slow
+
+
+def run_to_the_end(yard: Any, launch: Any, seconds: float = 60.0) -> Any:
+    """Do what the control loop does until the attempt has ended; the nodes as they are then."""
+
+    def act() -> None:
+        states = {node.state for node in yard.look(launch)}
+        # The loop logs that Slurm does not answer, and comes back.
+        with contextlib.suppress(Unavailable):
+            if "absent" in states:
+                yard.engine.submit(launch)
+            elif "lost" in states:
+                yard.engine.salvage(launch.job_id, launch.attempt)
+
+    return yard.until(launch, "ended", seconds, act)
+
+
+def test_a_controller_killed_right_after_a_submission_loses_nothing(yard: Any) -> None:
+    launches = [yard.submit(f"early{number}") for number in range(3)]
+    yard.cluster.kill("slurmctld")
+    # Nobody answers now: what has not begun is said to wait, what has begun is believed to go on.
+    assert {node.state for launch in launches for node in yard.look(launch)} <= {"queued", "alive", "ended"}
+    time.sleep(1)
+    yard.cluster.start_controller()
+    for launch in launches:
+        seen = run_to_the_end(yard, launch)
+        assert [node.report.ending.outcome for node in seen] == ["completed"]
+        assert len(yard.starts(launch)) == 1
+
+
+def test_a_controller_killed_while_jobs_run_is_not_noticed_by_them(yard: Any) -> None:
+    yard.work = "wait"
+    launch = yard.submit("late", 2)
+    yard.until(launch, "alive")
+    while not all(node.report for node in yard.look(launch)):
+        time.sleep(0.1)
+    # By then it has saved what it knows; before, it loses even jobs that run.
+    time.sleep(10)
+    yard.cluster.kill("slurmctld")
+    time.sleep(1)
+    assert [node.state for node in yard.look(launch)] == ["alive", "alive"]
+    # Another platform process that knows nothing yet says the same.
+    assert [node.state for node in yard.open().describe("late", 1, 2)] == ["alive", "alive"]
+    yard.cluster.start_controller()
+    yard.until(launch, "alive")
+    deadline = time.monotonic() + 20
+    while not yard.cluster.call("squeue", "-h", check=False).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    while True:
+        with contextlib.suppress(Unavailable):
+            yard.engine.cancel("late", 1, reason="enough")
+            break
+        assert time.monotonic() < deadline
+    seen = run_to_the_end(yard, launch)
+    assert [node.report.ending.outcome for node in seen] == ["stopped", "stopped"]
+    assert len(yard.starts(launch)) == len(yard.starts(launch, 1)) == 1
+
+
+def test_a_job_that_is_twice_in_slurm_runs_once(yard: Any) -> None:
+    yard.work = "wait"
+    launch = yard.submit("double")
+    yard.until(launch, "alive")
+    name = job_name(yard.platform, "double", 1)
+    yard.cluster.call("sbatch", f"--job-name={name}", "--output=/dev/null", "--wrap=sleep 100")
+    deadline = time.monotonic() + 20
+    while yard.cluster.call("squeue", "-h", f"--name={name}").stdout.count("\n") != 1:
+        yard.look(launch)
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert [node.state for node in yard.look(launch)] == ["alive"]
+
+
+def test_a_job_cancelled_in_slurm_ends_from_outside(yard: Any) -> None:
+    yard.work = "wait"
+    launch = yard.submit("outside", 2)
+    yard.until(launch, "alive")
+    while not all(node.report for node in yard.look(launch)):
+        time.sleep(0.1)
+    yard.cluster.call("scancel", f"--name={job_name(yard.platform, 'outside', 1)}")
+    seen = run_to_the_end(yard, launch)
+    assert {node.report.ending.code for node in seen} == {"ended_from_outside"}
+
+
+def test_jobs_run_under_their_owners_account(yard: Any, tmp_path: Path) -> None:
+    # Does what sudo does with these options, without its rules.
+    sudo = tmp_path / "sudo"
+    sudo.write_text(
+        f"#!{sys.executable}\n"
+        "import os, pwd, sys\n"
+        "assert sys.argv[1:3] == ['-n', '-u'] and '--' in sys.argv\n"
+        "kept = sys.argv[4].removeprefix('--preserve-env=').split(',')\n"
+        "user = pwd.getpwnam(sys.argv[3])\n"
+        "os.setgid(user.pw_gid); os.setuid(user.pw_uid)\n"
+        "command = sys.argv[sys.argv.index('--') + 1:]\n"
+        "os.execve(command[0], command, {'PATH': '/usr/bin:/bin', **{n: os.environ[n] for n in kept}})\n"
+    )
+    sudo.chmod(0o755)
+    yard._pools = tuple(
+        replace(pool, run_as="user", accounts={"alice": "nobody"}) for pool in (Pool("lab", "slurm", "all"),)
+    )
+    yard.commands = Commands(yard.cluster.environment, sudo=str(sudo))
+    yard.engine = yard.open()
+    blocker = Flavor("cpu.8", "cpu", 0, 8, 0)
+    yard.cluster.call("scontrol", "update", "partitionname=all", "state=down")
+    try:
+        launch = yard.submit("mine", 1, blocker, owner="alice")
+        yard.until(launch, "queued")
+        line = yard.cluster.call("squeue", "-h", "-o", "%u %j").stdout
+        assert f"nobody {job_name(yard.platform, 'mine', 1)}" in line
+        shown = yard.engine.dry_run(launch)
+        assert shown.startswith("# sudo -n -u nobody -- sbatch")
+        yard.engine.cancel("mine", 1, reason="enough")
+        yard.until(launch, "lost")
+    finally:
+        yard.cluster.call("scontrol", "update", "partitionname=all", "state=up")
+
+
+def test_a_machine_that_dies_ends_the_attempt_as_its_fault(yard: Any) -> None:
+    yard.work = "wait"
+    launch = yard.submit("lostnode", 2)
+    yard.until(launch, "alive")
+    while not all(node.report for node in yard.look(launch)):
+        time.sleep(0.1)
+    number = int(yard.starts(launch, 1)[0].split()[1].removeprefix("n"))
+    yard.cluster.kill("slurmd", number)
+    try:
+        seen = run_to_the_end(yard, launch, 85)
+    finally:
+        yard.cluster.start_node(number)
+    assert "node_failed" in {node.report.ending.code for node in seen}
+    assert {node.report.ending.cause for node in seen} == {"node"}

@@ -1,0 +1,106 @@
+"""The courier: what it sends, in which order, and what it does when the platform is away or does not want it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.durable import write_durably
+from trainshed.model.errors import NotAuthenticated, Unavailable
+from trainshed.model.home import RunFolder
+from trainshed.runner.log_archive import punch_hole
+from trainshed.runner.remote.courier import DELIVERED, UNWANTED, Courier
+
+
+class Gateway:
+    """A platform that keeps what it is sent, and is away as often as it is told to."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.reports: list[dict[str, Any]] = []
+        self.away = 0
+        self.stop: dict[str, Any] | None = None
+        self.refuses = False
+        self._folder = folder
+
+    def report(
+        self, pieces: Any = (), report: dict[str, Any] | None = None, *, ready: bool = False
+    ) -> dict[str, Any]:
+        if self.refuses:
+            raise NotAuthenticated("Attempt 1 of this job is over.", code="attempt_over")
+        if self.away:
+            self.away -= 1
+            raise Unavailable("away", code="store_unreachable")
+        for path, offset, data in pieces:
+            file = self.files.setdefault(path, bytearray())
+            file.extend(bytes(max(0, offset + len(data) - len(file))))
+            file[offset : offset + len(data)] = data
+        if report is not None:
+            self.reports.append(report)
+        return {
+            "sizes": {path: len(data) for path, data in self.files.items()},
+            "go": ready,
+            "stop": self.stop,
+        }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path)
+    folder.file_logs.mkdir(parents=True)
+    return folder
+
+
+def finish(folder: RunFolder) -> None:
+    write_durably(folder.status, {"stage": "ended", "ending": {"outcome": "completed"}})
+
+
+def test_everything_arrives_and_the_final_report_is_last(folder: RunFolder) -> None:
+    gateway = Gateway(folder)
+    text = os.urandom(6 << 20)
+    folder.rank_log(0).write_bytes(text)
+    folder.file_log("worker_0.log").write_bytes(b"launcher\n")
+    folder.metrics.write_bytes(b"{}\n")
+    finish(folder)
+    gateway.away = 2
+    assert Courier(folder, gateway).run() == DELIVERED  # type: ignore[arg-type]
+    assert bytes(gateway.files["logs/rank-0.log"]) == text
+    assert bytes(gateway.files["logs/files/worker_0.log"]) == b"launcher\n"
+    assert [report["stage"] for report in gateway.reports] == ["ended"]
+
+
+def test_a_second_courier_goes_on_where_the_first_one_died(folder: RunFolder) -> None:
+    gateway = Gateway(folder)
+    gateway.files["logs/rank-0.log"] = bytearray(b"already ")
+    folder.rank_log(0).write_bytes(b"ALREADY there")
+    finish(folder)
+    Courier(folder, gateway).run()  # type: ignore[arg-type]
+    assert bytes(gateway.files["logs/rank-0.log"]) == b"already there"
+
+
+def test_what_was_archived_meanwhile_is_left_out(folder: RunFolder) -> None:
+    gateway = Gateway(folder)
+    folder.rank_log(0).write_bytes(b"a" * 8192 + b"rest")
+    descriptor = os.open(folder.rank_log(0), os.O_RDWR)
+    punch_hole(descriptor, 8192)
+    os.close(descriptor)
+    finish(folder)
+    Courier(folder, gateway).run()  # type: ignore[arg-type]
+    assert gateway.files["logs/rank-0.log"].endswith(b"rest")
+    assert len(gateway.files["logs/rank-0.log"]) == 8196
+
+
+def test_a_stop_is_brought_back_and_an_unwanted_runner_is_stopped(folder: RunFolder) -> None:
+    gateway = Gateway(folder)
+    gateway.stop = {"reason": "enough", "outcome": "stopped"}
+    finish(folder)
+    Courier(folder, gateway).run()  # type: ignore[arg-type]
+    assert json.loads(folder.stop.read_bytes())["reason"] == "enough"
+    folder.stop.unlink()
+    gateway.refuses = True
+    assert Courier(folder, gateway).run() == UNWANTED  # type: ignore[arg-type]
+    assert "is over" in json.loads(folder.stop.read_bytes())["reason"]
