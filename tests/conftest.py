@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from trainshed.model.home import Home
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from trainshed import Client
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("patient")
 
 
 @dataclass(frozen=True)
