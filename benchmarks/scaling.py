@@ -2,8 +2,9 @@
 
 Two measurements:
   scaling  CPU-seconds per image of a PyTorch DDP training (gloo, synthetic images, one thread per rank) with 1 and with 2
-           processes, in turns as a job and under a bare torchrun of the very same environment; the ratio of each pair,
-           and their median.
+           processes, as a job and under a bare torchrun of the very same environment, both at the same time; the ratio
+           of each pair, and their median. Beside it the same with torchrun twice: what the machine's own noise makes of
+           a ratio that is 1. (In turns, that noise reaches a quarter on a virtual machine with neighbours.)
   launch   the time until 16 trivial ranks (2 nodes x 8 pretend devices) have all begun, as a job and as 16 plain
            processes; the difference.
 
@@ -21,7 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from measured_platform import MeasuredPlatform, plain_environment
@@ -99,6 +103,13 @@ def run_job(client: Client, folder: Path, processes: int, images: int) -> float:
     return _cpu_per_image(_text_of(client, job.id), processes)
 
 
+def at_once(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
+    """What both give, run at the same time: whatever slows the machine down slows both."""
+    with ThreadPoolExecutor(2) as threads:
+        begun = threads.submit(first), threads.submit(second)
+        return begun[0].result(), begun[1].result()
+
+
 def launch_bare() -> float:
     """Seconds until 16 plain processes have begun."""
     began = time.time()
@@ -152,8 +163,9 @@ def main() -> int:
     add_json_option(parser)
     options = parser.parse_args()
     machine = describe_machine()
-    ratios: dict[int, list[float]] = {1: [], 2: []}
-    values: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {
+        (kind, processes): [] for processes in (1, 2) for kind in ("job", "torchrun")
+    }
     launches: list[tuple[float, float]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-code-")))
@@ -167,33 +179,31 @@ def main() -> int:
         launch_job(client, folder)
         python = _environment_python(platform.home.environments)
         for number in range(options.pairs):
-            for processes in (1, 2):
-                # Who goes first changes, so that a drift of the machine favours neither.
-                if number % 2:
-                    inside = run_job(client, folder, processes, options.images)
-                    outside = run_bare(python, folder / "train.py", processes, options.images)
-                else:
-                    outside = run_bare(python, folder / "train.py", processes, options.images)
-                    inside = run_job(client, folder, processes, options.images)
-                values[processes].append((outside, inside))
-                ratios[processes].append(inside / outside)
+            for (kind, processes), found in pairs.items():
+                bare = partial(run_bare, python, folder / "train.py", processes, options.images)
+                job = partial(run_job, client, folder, processes, options.images)
+                found.append(at_once(bare, job if kind == "job" else bare))
             launches.append((launch_bare(), launch_job(client, folder)))
-            say(f"pair {number + 1} of {options.pairs}: {ratios[1][-1]:.3f} and {ratios[2][-1]:.3f}")
-    rows = [
-        [
-            f"{processes} process{'es' if processes > 1 else ''}",
-            statistics.median(pair[0] for pair in values[processes]) * 1e6,
-            statistics.median(pair[1] for pair in values[processes]) * 1e6,
-            statistics.median(ratios[processes]),
-            min(ratios[processes]),
-            max(ratios[processes]),
-        ]
-        for processes in (1, 2)
-    ]
+            told = ", ".join(
+                f"{kind} {count}: {_ratio(found[-1]):.3f}" for (kind, count), found in pairs.items()
+            )
+            say(f"pair {number + 1} of {options.pairs}: {told}")
+    ratios = {key: [_ratio(pair) for pair in found] for key, found in pairs.items()}
     print_table(
-        f"CPU-microseconds per image, {options.pairs} pairs in turns",
-        ["training", "torchrun", "job", "ratio", "min", "max"],
-        rows,
+        f"CPU-microseconds per image, {options.pairs} pairs, both at the same time",
+        ["second", "processes", "torchrun", "second", "ratio", "min", "max"],
+        [
+            [
+                kind,
+                str(processes),
+                statistics.median(pair[0] for pair in found) * 1e6,
+                statistics.median(pair[1] for pair in found) * 1e6,
+                statistics.median(ratios[kind, processes]),
+                min(ratios[kind, processes]),
+                max(ratios[kind, processes]),
+            ]
+            for (kind, processes), found in pairs.items()
+        ],
     )
     added = [job - bare for bare, job in launches]
     print_table(
@@ -213,12 +223,18 @@ def main() -> int:
         "scaling",
         machine,
         {
-            "ratio_1": summarize(ratios[1]),
-            "ratio_2": summarize(ratios[2]),
+            "ratio_1": summarize(ratios["job", 1]),
+            "ratio_2": summarize(ratios["job", 2]),
+            "noise_1": summarize(ratios["torchrun", 1]),
+            "noise_2": summarize(ratios["torchrun", 2]),
             "launch_added_seconds": summarize(added),
         },
     )
     return 0
+
+
+def _ratio(pair: tuple[float, float]) -> float:
+    return pair[1] / pair[0]
 
 
 def _environment_python(environments: Path) -> Path:
