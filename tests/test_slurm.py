@@ -71,7 +71,7 @@ def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     home = tmp_path_factory.mktemp("lab") / "home"
     home.mkdir(mode=0o700)
     python = os.path.realpath(sys.executable)
-    pool = f'[pools.lab]\nengine = "slurm"\npartition = "all"\npython = "{python}"\n'
+    pool = f'[pools.lab]\nengine = "slurm"\npartition = "all"\nrun_as = "service"\npython = "{python}"\n'
     (home / "settings.toml").write_text(pool)
     with yards.load_cluster_module().SlurmCluster(
         nodes=3, cpus=8, port=yards.free_ports(5), lab=True

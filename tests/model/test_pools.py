@@ -20,6 +20,7 @@ options = ["--constraint=nvlink", "--exclusive"]
 python = "/opt/python/bin/python3.12"
 
 [pools.npu]
+engine = "slurm"
 run_as = "user"
 accounts = { alice = "al", bob = "bob" }
 gres = { ascend = "davinci" }
@@ -46,18 +47,21 @@ def test_a_settings_file_names_pools() -> None:
         ({"Big": {}}, "not a pool's name"),
         ({"a": 3}, "is a table"),
         ({"a": {"partion": "x"}}, "'partition'"),
+        ({"a": {"partition": "x"}}, "which engine"),
+        ({"local": {"engine": "slurm"}}, "that name is taken"),
+        ({"slurm": {"engine": "local"}}, "that name is taken"),
         ({"a": {"engine": "pbs"}}, "no engine"),
-        ({"a": {"run_as": "root"}}, "run_as"),
-        ({"a": {"run_as": "user", "accounts": {"x": "root"}}}, "as root"),
-        ({"a": {"accounts": {"x": "$(id)"}}}, "not a usable name"),
-        ({"a": {"partition": "x\n#SBATCH --uid=0"}}, "partition is a name"),
-        ({"a": {"options": "--x"}}, "list"),
-        ({"a": {"options": ["-x"]}}, "not an option"),
-        ({"a": {"options": ["--mail-type=END\n#SBATCH --uid=0"]}}, "not an option"),
-        ({"a": {"options": ["--job-name=mine"]}}, "sets --job-name itself"),
-        ({"a": {"options": ["--requeue"]}}, "sets --requeue itself"),
-        ({"a": {"python": "python3; id"}}, "interpreter"),
-        ({"a": {"gres": {"tpu": "tpu"}}}, "nvidia and ascend"),
+        ({"a": {"engine": "slurm", "run_as": "root"}}, "run_as"),
+        ({"a": {"engine": "slurm", "run_as": "user", "accounts": {"x": "root"}}}, "as root"),
+        ({"a": {"engine": "slurm", "accounts": {"x": "$(id)"}}}, "not a usable name"),
+        ({"a": {"engine": "slurm", "partition": "x\n#SBATCH --uid=0"}}, "partition is a name"),
+        ({"a": {"engine": "slurm", "options": "--x"}}, "list"),
+        ({"a": {"engine": "slurm", "options": ["-x"]}}, "not an option"),
+        ({"a": {"engine": "slurm", "options": ["--mail-type=END\n#SBATCH --uid=0"]}}, "not an option"),
+        ({"a": {"engine": "slurm", "options": ["--job-name=mine"]}}, "sets --job-name itself"),
+        ({"a": {"engine": "slurm", "options": ["--requeue"]}}, "sets --requeue itself"),
+        ({"a": {"engine": "slurm", "python": "python3; id"}}, "interpreter"),
+        ({"a": {"engine": "slurm", "gres": {"tpu": "tpu"}}}, "nvidia and ascend"),
         ({"a": {"engine": "local"}, "b": {"engine": "local"}}, "all this machine"),
         ([], "is a table"),
     ],
@@ -88,9 +92,13 @@ def test_a_job_without_a_pool_runs_here_if_that_is_possible() -> None:
     assert pool_of({}, (gpu, local)) is local
 
 
-def test_users_run_as_themselves_only_with_an_account() -> None:
-    pool = Pool("gpu", "slurm", run_as="user", accounts={"alice": "al"})
+def test_users_run_as_themselves_unless_the_administrator_chose_one_account() -> None:
+    pool = Pool("gpu", "slurm", run_as="user", accounts={"alice": "al", "mallory": ""})
     assert account_of(pool, "alice") == "al"
+    assert account_of(pool, "bob") == "bob"
     assert account_of(Pool("gpu", "slurm"), "alice") == ""
-    with pytest.raises(NotAllowed, match="'eve' has no Unix account"):
-        account_of(pool, "eve")
+    for name in ("mallory", "root", "-u", "a b", ""):
+        with pytest.raises(NotAllowed, match=f"'{name}' has no Unix account"):
+            account_of(pool, name)
+    assert read_pools({"gpu": {"engine": "slurm"}})[0].run_as == "user"
+    assert list_pools((), "slurm")[0].run_as == "user"

@@ -28,8 +28,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # Names of partitions, accounts and the like end up in a batch script's header.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,@+-]{0,127}")
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}")
+_ACCOUNT_OR_NONE = re.compile(f"({_ACCOUNT.pattern})?")
 _OPTION = re.compile(r"--[a-z][a-z-]*(=[^\n]{1,512})?")
-_FIELDS = ("engine", "partition", "account", "qos", "options", "python", "run_as", "accounts", "gres")
+_FIELDS = (
+    *("engine", "partition", "account", "qos", "options", "python"),
+    *("run_as", "accounts", "account_group", "gres"),
+)
 # What the platform sets itself: by these it finds its jobs again and knows how they end.
 _OWN_OPTIONS = frozenset(
     f"--{name}"
@@ -76,9 +80,11 @@ class Pool:
     options: tuple[str, ...] = ()
     # The interpreter that starts runners on the machines.
     python: str = "python3"
-    # As whom jobs are submitted: the platform's own account, or the owner's, by `accounts`.
+    # As whom jobs are submitted: the platform's own account, or the owner's: by `accounts`, else by the same name.
     run_as: Literal["service", "user"] = "service"
     accounts: dict[str, str] = field(default_factory=dict)
+    # The Unix group to which accounts of the same name must belong; empty: any ordinary account.
+    account_group: str = ""
     # What the site calls the devices of each kind.
     gres: dict[str, str] = field(default_factory=lambda: {"nvidia": "gpu", "ascend": "npu"})
 
@@ -107,7 +113,7 @@ def list_pools(given: Iterable[Pool], engine: str = "local") -> tuple[Pool, ...]
     pools = tuple(given)
     if any(pool.engine == engine for pool in pools):
         return pools
-    own = Pool(LOCAL_POOL) if engine == "local" else Pool("slurm", "slurm")
+    own = Pool(LOCAL_POOL) if engine == "local" else Pool("slurm", "slurm", run_as="user")
     return (own, *pools)
 
 
@@ -142,14 +148,17 @@ def pool_of(spec: Mapping[str, Any], pools: Iterable[Pool]) -> Pool | None:
 
 
 def account_of(pool: Pool, owner: str) -> str:
-    """The Unix account under which a user's jobs run in a pool; empty is the platform's own."""
+    """The name of the Unix account under which a user's jobs run in a pool; empty is the platform's own.
+
+    Only the settings are asked: whether there is such an account, and whether it may be used, is another question.
+    """
     if pool.run_as == "service":
         return ""
-    account = pool.accounts.get(owner, "")
-    if not account:
+    account = pool.accounts.get(owner, owner)
+    if not _ACCOUNT.fullmatch(account) or account == "root":
         raise NotAllowed(
             f"The user '{owner}' has no Unix account in the pool '{pool.name}'.",
-            hint=f"Ask the administrator to add it to accounts of [pools.{pool.name}].",
+            hint=f'Ask the administrator to add it to [pools.{pool.name}]: accounts = {{ {owner} = "…" }}.',
             code="no_account",
             where="pool",
         )
@@ -182,18 +191,34 @@ def _read_pool(name: str, table: Any, where: str) -> Pool:
             raise InvalidInput(
                 f"A pool has no field '{label}'.", hint=suggest(str(label), _FIELDS), where=where
             )
-    engine = str(table.get("engine", "slurm"))
+    if "engine" not in table:
+        raise InvalidInput(
+            f"The pool '{name}' does not say which engine runs its jobs.",
+            hint='Write engine = "slurm" (a cluster) or engine = "local" (this machine) below it.',
+            where=where,
+        )
+    engine = str(table["engine"])
     if engine not in ("local", "slurm"):
         raise InvalidInput(
             f"There is no engine '{engine[:40]}' for a pool.", hint="Use local or slurm.", where=where
         )
-    run_as = str(table.get("run_as", "service"))
+    if name in ("local", "slurm") and name != engine:
+        raise InvalidInput(
+            f"A pool named '{name}' cannot be one of the engine {engine}: that name is taken.",
+            hint="Give it another name.",
+            where=where,
+        )
+    run_as = str(table.get("run_as", "user"))
     if run_as not in ("service", "user"):
-        raise InvalidInput(f"run_as is 'service' or 'user', not '{run_as[:40]}'.", where=where)
+        raise InvalidInput(
+            f"run_as is 'user' or 'service', not '{run_as[:40]}'.",
+            hint="user: each job under its owner's Unix account; service: all jobs under the platform's own.",
+            where=where,
+        )
     gres = {"nvidia": "gpu", "ascend": "npu", **_read_words(table.get("gres", {}), "gres", where)}
     if set(gres) != {"nvidia", "ascend"}:
         raise InvalidInput("gres names the devices nvidia and ascend.", where=where)
-    accounts = _read_words(table.get("accounts", {}), "accounts", where, _ACCOUNT)
+    accounts = _read_words(table.get("accounts", {}), "accounts", where, _ACCOUNT_OR_NONE)
     if "root" in accounts.values():
         raise InvalidInput("No job may run as root.", hint="Give every user an own account.", where=where)
     return Pool(
@@ -206,6 +231,7 @@ def _read_pool(name: str, table: Any, where: str) -> Pool:
         python=_read_program(table.get("python", "python3"), where),
         run_as="user" if run_as == "user" else "service",
         accounts=accounts,
+        account_group=_read_word(table.get("account_group", ""), "account_group", where),
         gres=gres,
     )
 

@@ -9,6 +9,7 @@ from trainshed.db.engine import read
 from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
 from trainshed.dialects.plan import check_names
+from trainshed.engines.slurm.accounts import find_account
 from trainshed.model.engines import find_engine
 from trainshed.model.errors import (
     Conflict,
@@ -24,7 +25,7 @@ from trainshed.model.flavor import Flavor, Node, find_flavor, preset_flavors
 from trainshed.model.host_folder import is_host_url
 from trainshed.model.job_spec import JobSpec
 from trainshed.model.names import parse_obs_url
-from trainshed.model.pools import account_of, find_pool, nodes_of
+from trainshed.model.pools import find_pool, nodes_of
 from trainshed.model.queue import could_ever_fit
 from trainshed.model.rehearsal_load import check_load
 from trainshed.model.world_shape import check_device_count, check_world_shape
@@ -70,7 +71,7 @@ def check_spec(
         find_engine(spec.engine, platform.settings.engines)
     check_names(spec.to_public_dict())
     pool = find_pool(spec.pool, platform.settings.all_pools)
-    account_of(pool, caller.user_name)
+    find_account(pool, caller.user_name)
     nodes = nodes_of(pool, nodes)
     flavor = _check_flavor(spec, nodes)
     if spec.network == "open" and not platform.settings.open_network:

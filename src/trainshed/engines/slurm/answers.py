@@ -29,6 +29,7 @@ QUEUE_FORMAT = "%i|%T|%r|%N|%S|%u|%P|%j"
 SACCT_FORMAT = "JobID,State,ExitCode,Submit,JobName%256"
 _KINDS: dict[str, DeviceKind] = {"nvidia": "nvidia", "ascend": "ascend"}
 _GRES = re.compile(r"([A-Za-z0-9_.-]+)(?::([A-Za-z][A-Za-z0-9_.-]*))?:(\d+)(?:\((?:S:[^)]*|IDX:([^)]*))\))?")
+_LIVE = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING", "COMPLETING", "CONFIGURING", "STOPPED")
 NodeState = Literal["ready", "drained", "down"]
 _STATE_WORDS: dict[str, NodeState] = {
     "DRAIN": "drained",
@@ -166,7 +167,10 @@ def read_end(text: str) -> JobEnd | None:
 
 
 def read_accounting(text: str, name: str) -> JobEnd | None:
-    """How the latest job of that name ended, from `sacct -n -P -X -o SACCT_FORMAT`."""
+    """How the latest job of that name ended, from `sacct -n -P -X -o SACCT_FORMAT`.
+
+    None for one that has not ended: a controller that died may have lost it, and slurmdbd waits for its end for ever.
+    """
     latest: tuple[str, int, JobEnd] | None = None
     for line in text.splitlines():
         parts = line.split("|", 4)
@@ -178,7 +182,7 @@ def read_accounting(text: str, name: str) -> JobEnd | None:
         end = JobEnd(state, more, _number(code), _number(signal))
         if latest is None or (parts[3], int(parts[0])) >= latest[:2]:
             latest = (parts[3], int(parts[0]), end)
-    return latest[2] if latest else None
+    return latest[2] if latest and latest[2].state not in _LIVE else None
 
 
 def expand_hosts(text: str) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainshed.engines.slurm.reasons import is_passing
 from trainshed.model.errors import TrainshedError, Unavailable
@@ -16,6 +18,8 @@ __all__ = ["Commands", "Done", "SlurmRefusal"]
 _SECONDS = 30.0
 # All that a command gets to see of the platform's own variables; a job would inherit the others.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "SLURM_CONF", "SLURM_CLUSTERS", "LD_LIBRARY_PATH")
+# How sudo begins when it refuses; Slurm's commands begin with their own names.
+_SUDO_WORDS = ("sudo:", "Sorry, user ", "is not in the sudoers file")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/slurm/bin"
 
 
@@ -63,7 +67,8 @@ class Commands:
     ) -> Done:
         """Run a command and return what it printed.
 
-        `account` is the Unix account under which it runs (by sudo), `variables` are added to its environment.
+        `account` is the Unix account under which it runs: by sudo, or directly where the platform is root's.
+        `variables` are added to its environment; of them sudo lets pass what the site's rule names.
         What will pass by itself is Unavailable; all else that Slurm refuses is a SlurmRefusal.
         """
         program = self.find(command[0])
@@ -73,19 +78,20 @@ class Commands:
                 hint="Install Slurm's client commands here; `trainshed engine check slurm` looks for all of them.",
                 code="slurm_missing",
             )
-        variables = dict(variables or {})
-        line = [*self._as(account, variables), program, *command[1:]]
+        environment = {**self._environment, **(variables or {})}
+        line, identity = self._become(account, environment)
         try:
             done = subprocess.run(
-                line,
+                [*line, program, *command[1:]],
                 input=given,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                env={**self._environment, **variables},
+                env=environment,
                 timeout=self._seconds,
                 cwd="/",
                 check=False,
+                **identity,
             )
         except subprocess.TimeoutExpired:
             raise Unavailable(
@@ -98,10 +104,10 @@ class Commands:
         if done.returncode == 0:
             return Done(done.stdout, done.stderr)
         said = (done.stderr.strip() or done.stdout.strip())[:2000]
-        if done.returncode and account and said.startswith("sudo:"):
+        if line and any(mark in said for mark in _SUDO_WORDS):
             raise Unavailable(
                 f"The platform may not run {command[0]} as '{account}': {said[:300]}",
-                hint="Add the sudo rule of docs/slurm.md; `trainshed engine check slurm` tries it.",
+                hint="`trainshed engine sudoers` prints the rule that is missing in /etc/sudoers.d.",
                 code="no_sudo_rule",
             )
         passing = is_passing(said)
@@ -113,10 +119,27 @@ class Commands:
             )
         raise SlurmRefusal(said or f"{command[0]} ended with code {done.returncode}.")
 
-    def _as(self, account: str, variables: Mapping[str, str]) -> Sequence[str]:
+    def _become(self, account: str, environment: dict[str, str]) -> tuple[list[str], dict[str, Any]]:
+        """What stands before a command that runs as another account, and how its process is started."""
         if not account:
-            return ()
-        kept = ",".join(
-            sorted({*variables, *(name for name in ("SLURM_CONF",) if name in self._environment)})
-        )
-        return (self._sudo, "-n", "-u", account, *((f"--preserve-env={kept}",) if kept else ()), "--")
+            return [], {}
+        try:
+            entry = pwd.getpwnam(account)
+        except KeyError:
+            raise Unavailable(
+                f"There is no Unix account '{account}' on the platform's machine any more.",
+                hint="Make it again, or name another one in accounts of the pool.",
+                code="no_account",
+            ) from None
+        if os.geteuid() == 0:
+            environment |= {"HOME": entry.pw_dir, "USER": account, "LOGNAME": account}
+            groups = os.getgrouplist(account, entry.pw_gid)
+            return [], {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
+        sudo = self.find(self._sudo)
+        if sudo is None:
+            raise Unavailable(
+                "sudo is not installed on the platform's machine.",
+                hint="Install it: with run_as = 'user' jobs are submitted through it.",
+                code="no_sudo_rule",
+            )
+        return [sudo, "-n", "-u", account, "--"], {}

@@ -14,6 +14,7 @@ from typing import Literal
 
 from trainshed.durable import write_durably
 from trainshed.engines.engine import Allocation, AttemptLaunch, NodeObservation, RemoteStart
+from trainshed.engines.slurm.accounts import find_account
 from trainshed.engines.slurm.answers import (
     JobEnd,
     QueuedJob,
@@ -26,12 +27,12 @@ from trainshed.engines.slurm.bad_nodes import BadNodes
 from trainshed.engines.slurm.batch_script import job_name, render_batch_script
 from trainshed.engines.slurm.board import Board
 from trainshed.engines.slurm.commands import Commands, SlurmRefusal
-from trainshed.engines.slurm.reasons import explain_end, explain_refusal, explain_wait
+from trainshed.engines.slurm.reasons import Words, explain_end, explain_refusal, explain_wait
 from trainshed.model.attempt import Ending, NodeReport
-from trainshed.model.errors import Unavailable
+from trainshed.model.errors import NotAllowed, Unavailable
 from trainshed.model.flavor import Node
 from trainshed.model.home import Home, RunFolder
-from trainshed.model.pools import Pool, account_of, find_pool
+from trainshed.model.pools import Pool, find_pool
 
 __all__ = ["SlurmEngine"]
 
@@ -103,12 +104,13 @@ class SlurmEngine:
         assert wanted is not None, "an attempt for Slurm says what it wants"
         known = folder.read()
         is_fresh = known is not None and self._clock() - known.submitted_at < _UNCONFIRMED_SECONDS
-        if is_fresh or any(not job.is_over for job in self._board.find(name, fresh=True)):
+        account = known.account if known else ""
+        if is_fresh or any(not job.is_over for job in self._board.find(name, account, fresh=True)):
             return
         folder.make(wanted.nodes)
         try:
             pool = find_pool(launch.pool, self._pools)
-            account = account_of(pool, launch.owner)
+            account = find_account(pool, launch.owner)
             start = self._start(launch)
             script = render_batch_script(
                 launch, pool, start, self._platform, self._left_out(pool, wanted.nodes)
@@ -119,9 +121,13 @@ class SlurmEngine:
             done = self._commands.run(
                 "sbatch", "--parsable", given=script, account=account, variables=start.variables
             )
-        except SlurmRefusal as fault:
-            words = explain_refusal(fault.said)
-            ending = Ending("failed", "user", "slurm_refused", words.reason, words.hint, time=self._clock())
+        except (SlurmRefusal, NotAllowed) as fault:
+            words = (
+                explain_refusal(fault.said)
+                if isinstance(fault, SlurmRefusal)
+                else Words(fault.message, fault.hint)
+            )
+            ending = Ending("failed", "user", fault.code, words.reason, words.hint, time=self._clock())
             for index in range(wanted.nodes):
                 folder.write_report(self._report(launch.job_id, launch.attempt, index, ending))
             return
@@ -144,7 +150,7 @@ class SlurmEngine:
                 for index, report in enumerate(reports)
             ]
         try:
-            jobs = self._board.find(submission.name)
+            jobs = self._find(submission)
         except Unavailable as fault:
             return self._observe_without_slurm(reports, fault)
         self._end_doubles(jobs, submission)
@@ -168,7 +174,7 @@ class SlurmEngine:
             stop = folder.node(index).stop
             if not stop.exists():
                 write_durably(stop, {"reason": reason, "outcome": outcome})
-        for job in self._board.find(submission.name):
+        for job in self._find(submission):
             if job.is_waiting:
                 # By its state as well: one that starts at this very moment is stopped by its runner.
                 self._scancel(submission, job, "--state=PENDING")
@@ -181,10 +187,10 @@ class SlurmEngine:
         submission = folder.read()
         if submission is None:
             return
-        for job in self._board.find(submission.name):
+        for job in self._find(submission):
             if not job.is_over:
                 self._scancel(submission, job)
-        end = self._board.ask_end(submission.name, submission.id)
+        end = self._ask_end(submission)
         hosts: list[str] = []
         for index in range(submission.nodes):
             report = folder.report(index)
@@ -215,7 +221,7 @@ class SlurmEngine:
         submission = folder.read()
         if submission is not None:
             try:
-                if any(not job.is_over for job in self._board.find(submission.name)):
+                if any(not job.is_over for job in self._find(submission)):
                     return False
             except Unavailable:
                 return False
@@ -229,7 +235,7 @@ class SlurmEngine:
         wanted = launch.wanted
         left_out = self._left_out(pool, wanted.nodes) if wanted else []
         script = render_batch_script(launch, pool, start, self._platform, left_out)
-        account = account_of(pool, launch.owner)
+        account = find_account(pool, launch.owner)
         command = f"sudo -n -u {account} -- sbatch --parsable" if account else "sbatch --parsable"
         names = ", ".join(sorted(start.variables))
         return f"# {command}" + (f", with the variables {names}" if names else "") + f"\n{script}"
@@ -240,12 +246,18 @@ class SlurmEngine:
         if submission is None:
             return []
         pool = find_pool(submission.pool, self._pools)
-        for job in self._board.find(submission.name):
+        for job in self._find(submission):
             if not job.is_over and not job.is_waiting:
                 text = self._commands.run("scontrol", "-d", "show", "job", str(job.id)).out
                 if f"JobName={submission.name}" in text:
                     return read_allocation(text, pool.gres.values())
         return []
+
+    def _find(self, submission: Submission) -> list[QueuedJob]:
+        return self._board.find(submission.name, submission.account)
+
+    def _ask_end(self, submission: Submission) -> JobEnd | None:
+        return self._board.ask_end(submission.name, submission.account, submission.submitted_at)
 
     def _observe(
         self,
@@ -259,7 +271,7 @@ class SlurmEngine:
             if self._clock() - submission.submitted_at < _UNCONFIRMED_SECONDS:
                 return _all("queued", reports, "Slurm has not confirmed it yet.")
             # Lost by a controller that died, or ended long ago. A second start is refused where the first one began.
-            ended = self._board.ask_end(submission.name, submission.id)
+            ended = self._ask_end(submission)
             return _all("lost" if ended is not None else "absent", reports)
         if job is not None and job.is_waiting and not has_run:
             words = explain_wait(job)
@@ -272,23 +284,31 @@ class SlurmEngine:
         seen = []
         for index, report in enumerate(reports):
             if report is not None and report.ending is not None:
-                seen.append(self._judge(folder, index, report, job, is_over=is_over))
+                state = job.state if job else self._forgotten_state(submission, report)
+                seen.append(self._judge(folder, index, report, state, is_over=is_over))
             else:
                 seen.append(NodeObservation(index, "lost" if is_over else "alive", report))
         return seen
 
     def _judge(
-        self, folder: AttemptFolder, index: int, report: NodeReport, job: QueuedJob | None, *, is_over: bool
+        self, folder: AttemptFolder, index: int, report: NodeReport, state: str, *, is_over: bool
     ) -> NodeObservation:
         """A final report, with the reason that only Slurm knows where it speaks of a signal alone."""
         if _is_plain_end(report) or _was_asked_to_stop(folder.node(index)):
             return NodeObservation(index, "ended", report)
         if not is_over and self._clock() - report.ended_at < _VERDICT_SECONDS:
             return NodeObservation(index, "alive", replace(report, ending=None))
-        if job is not None and job.state in _FROM_OUTSIDE:
-            ending = replace(explain_end(JobEnd(job.state), index), time=report.ended_at)
+        if state in _FROM_OUTSIDE:
+            ending = replace(explain_end(JobEnd(state), index), time=report.ended_at)
             return NodeObservation(index, "ended", replace(report, ending=ending))
         return NodeObservation(index, "ended", report)
+
+    def _forgotten_state(self, submission: Submission, report: NodeReport) -> str:
+        """What accounting, where there is any, says of a job that the controller does not know any more."""
+        if _is_plain_end(report):
+            return ""
+        end = self._ask_end(submission)
+        return end.state if end else ""
 
     def _observe_without_slurm(
         self, reports: list[NodeReport | None], fault: Unavailable
@@ -344,7 +364,7 @@ class SlurmEngine:
         return mine if len(names) - len(mine) >= max(wanted, len(names) / 2) else []
 
     def _hosts_of(self, submission: Submission) -> list[str]:
-        for job in self._board.find(submission.name):
+        for job in self._find(submission):
             try:
                 text = self._commands.run("scontrol", "-d", "show", "job", str(job.id)).out
             except (SlurmRefusal, Unavailable):
