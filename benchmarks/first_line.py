@@ -57,9 +57,9 @@ def run_plain(script: Path) -> tuple[float, float]:
     return float(line), seen
 
 
-def run_on_platform(client: Client, folder: Path) -> tuple[float, float]:
+def run_on_platform(client: Client, folder: Path, **more: str) -> tuple[float, float]:
     """The script as a job: code folder checked and submitted, log followed."""
-    job = client.submit({"code": str(folder), "boot": "train.py", "flavor": "cpu.1"})
+    job = client.submit({"code": str(folder), "boot": "train.py", "flavor": "cpu.1", **more})
     line, seen = "", 0.0
     for text in client.logs(job.id, follow=True).lines():
         if not line:

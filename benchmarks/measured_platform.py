@@ -30,10 +30,21 @@ def plain_environment() -> dict[str, str]:
 class MeasuredPlatform:
     """A real platform on free ports of loopback. A context manager."""
 
-    def __init__(self, *, rehearse: str = "", folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        rehearse: str = "",
+        folder: Path | None = None,
+        settings: str = "",
+        variables: dict[str, str] | None = None,
+    ) -> None:
         self._base = Path(tempfile.mkdtemp(prefix="bench-", dir=folder))
         self.home = Home(self._base / "home")
         self._options = ["--rehearse", rehearse] if rehearse else []
+        self._variables = variables or {}
+        if settings:
+            self.home.path.mkdir(mode=0o700)
+            self.home.settings.write_text(settings)
 
     def __enter__(self) -> MeasuredPlatform:
         ports = ["--port", "0", "--obs-port", "0"]
@@ -63,7 +74,7 @@ class MeasuredPlatform:
             text=True,
             timeout=timeout,
             check=False,
-            env=plain_environment(),
+            env={**plain_environment(), **self._variables},
         )
         if done.returncode:
             raise RuntimeError(f"trainshed {command} failed:\n{done.stdout}{done.stderr}")

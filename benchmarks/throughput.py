@@ -50,9 +50,9 @@ class Contender:
         return 1 / self.ended[-1]
 
 
-def run_on_platform(client: Client, jobs: int, submitted: Callable[[], None]) -> None:
+def run_on_platform(client: Client, jobs: int, submitted: Callable[[], None], **more: str) -> None:
     """Submit by the Python client, then ask until all have ended."""
-    job = {"command": "python -c pass", "flavor": "cpu.1", "network": "none"}
+    job = {"command": "python -c pass", "flavor": "cpu.1", "network": "none", **more}
     names = [client.submit(job).id for _ in range(jobs)]
     submitted()
     deadline = time.monotonic() + _LONGEST
