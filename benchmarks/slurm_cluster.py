@@ -62,7 +62,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=3
 {more}
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory=1000{gres} State=UNKNOWN
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory={memory}{gres} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP{tier}
 """
 # What a site with accelerators and a partition that preempts another adds; a lost node is given up soon.
@@ -114,6 +114,7 @@ class SlurmCluster:
         port: int = 22100,
         folder: Path | None = None,
         lab: bool = False,
+        memory_mb: int = 1000,
     ) -> None:
         absent = missing_programs()
         if absent:
@@ -125,6 +126,8 @@ class SlurmCluster:
         self._nodes, self._cpus, self._port = nodes, cpus, port
         # With accelerators (2 gpu, 8 npu a node, all of them pretended), and with partitions that differ.
         self._lab = lab
+        # Of each node. Slurm counts it, and the platform's flavors come from it; nobody checks that it is there.
+        self._memory_mb = memory_mb
         self._is_temporary = folder is None
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="slurm-"))).absolute()
         # MUNGE refuses to work below a folder that others may not enter.
@@ -164,6 +167,7 @@ class SlurmCluster:
                 folder=self.folder,
                 nodes=self._nodes,
                 cpus=self._cpus,
+                memory=self._memory_mb,
                 scheduler=SCHEDULER,
                 more=_LAB if self._lab else "",
                 gres=" Gres=gpu:a100:2,npu:ascend:8" if self._lab else "",
@@ -323,6 +327,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--cpus", type=int, default=os.cpu_count() or 1, help="of each node")
     parser.add_argument("--port", type=int, default=22100, help="first of nodes + 1 ports, below 32768")
+    parser.add_argument("--memory", type=int, default=1000, help="of each node, in MB")
     parser.add_argument("--lab", action="store_true", help="with accelerators and several partitions")
     parser.add_argument("--install", action="store_true", help="install Slurm if it is missing")
     own, command = sys.argv[1:], []
@@ -338,7 +343,12 @@ def main() -> int:
         return 1 if absent else 0
     try:
         cluster = SlurmCluster(
-            nodes=options.nodes, cpus=options.cpus, port=options.port, folder=options.folder, lab=options.lab
+            nodes=options.nodes,
+            cpus=options.cpus,
+            port=options.port,
+            folder=options.folder,
+            lab=options.lab,
+            memory_mb=options.memory,
         )
     except SlurmMissing as fault:
         print(fault, file=sys.stderr)

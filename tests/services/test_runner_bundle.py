@@ -16,7 +16,13 @@ from trainshed.model.errors import NotFound
 from trainshed.model.home import Home
 from trainshed.runner.remote.unpack import unpack
 from trainshed.services.remote_start import render_start_script
-from trainshed.services.runner_bundle import build_bundle, find_bundle, find_uv_for, write_bundle
+from trainshed.services.runner_bundle import (
+    build_bundle,
+    find_bundle,
+    find_old_bundle,
+    find_uv_for,
+    write_bundle,
+)
 
 PYTHON = os.path.realpath(sys.executable)
 
@@ -34,8 +40,24 @@ def test_a_bare_python_runs_it(tmp_path: Path) -> None:
     assert done.returncode == 0 and b"--node" in done.stdout, done.stderr
     [folder] = tmp_path.glob("runner-*")
     assert (folder / "trainshed/_shims/trainshed/__init__.py").is_file()
+    assert os.access(folder / "trainshed/_shims/bin/horovodrun", os.X_OK)
     names = zipfile.ZipFile(bundle.path).namelist()
     assert not any("services" in name or name.endswith(".pyc") for name in names)
+
+
+def test_jobs_that_waited_through_an_update_get_the_runner_that_they_were_submitted_with(home: Home) -> None:
+    home.run.mkdir(parents=True, exist_ok=True)
+    old = home.run / f"runner-{'0' * 12}-{'a' * 64}.pyz"
+    old.write_bytes(b"an older runner")
+    current = find_bundle(home)
+    assert find_old_bundle(home, "a" * 64).path == old
+    assert find_old_bundle(home, "") == find_old_bundle(home, current.digest) == current
+    with pytest.raises(NotFound):
+        find_old_bundle(home, "b" * 64)
+    os.utime(old, (0, 0))
+    current.path.unlink()
+    find_bundle(home)
+    assert not old.exists()
 
 
 def test_an_unpacking_that_was_killed_is_done_again(tmp_path: Path) -> None:

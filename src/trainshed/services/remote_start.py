@@ -47,7 +47,7 @@ def is_whole():
 
 def fetch():
     token = os.environ.get("TRAINSHED_RUNNER_TOKEN", "")
-    request = Request(url + "/api/v1/runners/bundle", headers={"Authorization": "Bearer " + token})
+    request = Request(url + "/api/v1/runners/bundle?digest=" + digest, headers={"Authorization": "Bearer " + token})
     trust = ssl.create_default_context()
     if authority:
         trust.load_verify_locations(cadata=authority)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import platform as machine_facts
+import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from trainshed.runner.environment.interpreter import find_uv
 from trainshed.runner.shims import shims_folder
 from trainshed.services.vault import write_once
 
-__all__ = ["Bundle", "build_bundle", "find_bundle", "find_uv_for", "write_bundle"]
+__all__ = ["Bundle", "build_bundle", "find_bundle", "find_old_bundle", "find_uv_for", "write_bundle"]
 
 # The rooms that a runner is made of, and the modules beside them.
 _ROOMS = ("model", "dialects", "store", "runner")
 _MODULES = ("__init__.py", "durable.py")
+# A job may wait in a cluster's queue for weeks, and wants the runner that its script names.
+_KEPT_SECONDS = 60 * 24 * 3600.0
 # The earliest moment that a zip file can hold.
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 _MAIN = '''"""The entry of a runner bundle."""
@@ -50,10 +53,10 @@ def build_bundle() -> bytes:
     """The bundle's bytes."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as file:
-        for name, data in sorted(_files()):
+        for name, data, mode in sorted(_files()):
             entry = zipfile.ZipInfo(name, _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
+            entry.external_attr = mode << 16
             file.writestr(entry, data)
     return b"#!/usr/bin/env python3\n" + archive.getvalue()
 
@@ -75,10 +78,26 @@ def find_bundle(home: Home) -> Bundle:
     digest = hashlib.sha256(data).hexdigest()
     path = home.run / f"runner-{stamp}-{digest}.pyz"
     write_once(path, data)
+    oldest = time.time() - _KEPT_SECONDS
     for old in home.run.glob("runner-*.pyz"):
-        if not old.name.startswith(f"runner-{stamp}-"):
+        if old.stat().st_mtime < oldest and not old.name.startswith(f"runner-{stamp}-"):
             old.unlink(missing_ok=True)
     return Bundle(path, digest)
+
+
+def find_old_bundle(home: Home, digest: str) -> Bundle:
+    """The bundle that a job was submitted with: it may have waited in a queue while the platform was updated."""
+    current = find_bundle(home)
+    if digest in ("", current.digest):
+        return current
+    for path in home.run.glob("runner-*.pyz"):
+        if path.stem.rpartition("-")[2] == digest:
+            return Bundle(path, digest)
+    raise NotFound(
+        "The platform does not have that runner any more.",
+        hint="Stop the job and submit it again: it was submitted by a much older version.",
+        code="bundle_gone",
+    )
 
 
 def find_uv_for(machine: str) -> Path:
@@ -96,17 +115,17 @@ def _package() -> Path:
     return Path(__file__).resolve().parents[1]
 
 
-def _files() -> Iterator[tuple[str, bytes]]:
-    yield "__main__.py", _MAIN.encode()
+def _files() -> Iterator[tuple[str, bytes, int]]:
+    yield "__main__.py", _MAIN.encode(), 0o644
     package, shims = _package(), shims_folder()
     for module in _MODULES:
-        yield f"trainshed/{module}", (package / module).read_bytes()
+        yield f"trainshed/{module}", (package / module).read_bytes(), 0o644
     for room in _ROOMS:
         yield from _folder(package / room, f"trainshed/{room}")
     yield from _folder(shims, "trainshed/_shims")
 
 
-def _folder(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
+def _folder(folder: Path, name: str) -> Iterator[tuple[str, bytes, int]]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(
             each for each in folders if each != "__pycache__" and not each.endswith(".egg-info")
@@ -115,7 +134,9 @@ def _folder(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
             if each.endswith((".pyc", ".pyo")):
                 continue
             path = Path(parent) / each
-            yield f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes()
+            # Some of the shims are programs.
+            mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+            yield f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes(), mode
 
 
 def _stamp() -> str:

@@ -7,6 +7,7 @@ plan, made with their real addresses and devices. From then on it reports; every
 from __future__ import annotations
 
 import json
+import socket
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,10 +40,21 @@ from trainshed.services.public_urls import obs_url
 from trainshed.services.runner_mirror import Claim, Mirror, Piece
 from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
+from trainshed.services.ssh_packages import ssh_packages_version
+from trainshed.services.ssh_tunnels import answer_tunnel, wanted_tunnels
 from trainshed.services.store_place import find_store
 from trainshed.services.vault import write_once
 
-__all__ = ["Heard", "RemoteSite", "Ticket", "Waiting", "check_in", "take_report", "ticket_to_json"]
+__all__ = [
+    "Heard",
+    "RemoteSite",
+    "Ticket",
+    "Waiting",
+    "answer_ssh",
+    "check_in",
+    "take_report",
+    "ticket_to_json",
+]
 
 # Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
 _FIRST_PORT, _LAST_PORT = 20000, 32768
@@ -71,6 +83,8 @@ class RemoteSite:
     checkpoint_bytes: int
     leftovers_bytes: int
     host_folders: tuple[str, ...]
+    # The packages of the ssh server, for nodes that have none.
+    ssh_packages: str
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,8 @@ class Heard:
     sizes: dict[str, int]
     go: bool
     stop: dict[str, Any] | None
+    # Connections by ssh for which the node is to call back.
+    ssh: list[str]
 
 
 def check_in(platform: Platform, runner: AttemptCaller, claim: Claim, clock: float) -> Waiting | Ticket:
@@ -136,7 +152,15 @@ def take_report(
             platform.ring()
     # A node that has ended without having been ready will not come: the others need not wait, they are stopped.
     go = all(each.is_ready() for each in mirrors)
-    return Heard(mirror.sizes(), go, mirror.asked_to_stop())
+    return Heard(mirror.sizes(), go, mirror.asked_to_stop(), wanted_tunnels(mirror.folder))
+
+
+def answer_ssh(platform: Platform, runner: AttemptCaller, node: int, nonce: str, name: str) -> socket.socket:
+    """The connection of somebody who wants to enter this node, for its runner, which calls back."""
+    _require_node(runner.job, node)
+    mirror = _mirrors(platform, runner.job, runner.attempt.attempt)[node]
+    mirror.require_claim(nonce)
+    return answer_tunnel(mirror.folder, name)
 
 
 def _forget_archived(
@@ -300,6 +324,7 @@ def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
         checkpoint_bytes=settings.checkpoints_gb << 30,
         leftovers_bytes=settings.leftovers_mb << 20,
         host_folders=settings.host_folders,
+        ssh_packages=ssh_packages_version(),
     )
 
 

@@ -129,7 +129,8 @@ class Mirror:
     def sizes(self) -> dict[str, int]:
         """How far each file has come."""
         found: dict[str, int] = {}
-        for path in (self.folder.metrics, self.folder.system_metrics, self.folder.runner_log):
+        folder = self.folder
+        for path in (folder.metrics, folder.system_metrics, folder.runner_log, folder.ssh_off):
             _measure(path, self.folder.path, found)
         for folder in (self.folder.platform_log.parent, self.folder.file_logs):
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from trainshed.db import jobs as db
 from trainshed.db.engine import read
@@ -14,6 +13,7 @@ from trainshed.db.ssh_keys import ssh_key_by_fingerprint
 from trainshed.db.users import user_by_id
 from trainshed.db.workspaces import list_workspaces, roles_of_user
 from trainshed.model.errors import Conflict, NotFound, TrainshedError, Unavailable
+from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json
 from trainshed.model.phase import Phase
 from trainshed.model.ssh import CLIENT_KEY, parse_public_key
@@ -45,8 +45,10 @@ class SshGate:
     """Where a node of a running job answers ssh."""
 
     job: JobRow
-    socket: Path
+    folder: RunFolder
     launch: NodeLaunch
+    # On another machine: its runner has to call back.
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class SshEntry:
     user_name: str
     job_id: str
     node: int
-    socket: Path
+    gate: SshGate
     user: str
     client_key: str
     host_key: str
@@ -83,7 +85,7 @@ def grant_access(
 
 
 def find_gate(platform: Platform, caller: Caller, ref: str, node: int = 0) -> SshGate:
-    """The socket that leads to a node's ssh server, for who may stop the job: a shell is no less."""
+    """The way to a node's ssh server, for who may stop the job: a shell is no less."""
     require(caller, "job.read")
     with read(platform.engine) as connection:
         job = db.find_job(connection, caller.workspace_id, ref)
@@ -123,9 +125,10 @@ def find_gate(platform: Platform, caller: Caller, ref: str, node: int = 0) -> Ss
             hint="`trainshed doctor` on the platform's machine says what is missing.",
             code="ssh_off",
         )
-    if not folder.ssh_gate.exists():
+    is_elsewhere = (folder.path / "claim.json").exists()
+    if not (_is_training(folder) if is_elsewhere else folder.ssh_gate.exists()):
         raise _not_ready(job, node)
-    return SshGate(job, folder.ssh_gate, launch)
+    return SshGate(job, folder, launch, is_elsewhere)
 
 
 def is_registered(platform: Platform, fingerprint: str) -> bool:
@@ -157,7 +160,7 @@ def find_entry(platform: Platform, fingerprint: str, name: str) -> SshEntry:
             user_name=caller.user_name,
             job_id=gate.job.id,
             node=node,
-            socket=gate.socket,
+            gate=gate,
             user=gate.launch.user,
             client_key=job_ssh_keys(platform, gate.job)[CLIENT_KEY],
             host_key=host_key_of(platform, gate.job.id),
@@ -178,6 +181,13 @@ def _callers_of_key(platform: Platform, fingerprint: str) -> Iterator[Caller]:
             workspaces = [row.workspace_id for row in roles_of_user(connection, user.id)]
         callers = [identify(connection, user.id, workspace, EVERYTHING) for workspace in workspaces]
     yield from callers
+
+
+def _is_training(folder: RunFolder) -> bool:
+    try:
+        return bool(json.loads(folder.status.read_bytes()).get("stage") == "training")
+    except (OSError, ValueError):
+        return False
 
 
 def _not_ready(job: JobRow, node: int) -> Unavailable:

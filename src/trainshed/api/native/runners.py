@@ -6,18 +6,22 @@ that names the pieces, and then their bytes one after the other.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, WebSocket
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import Field
+from starlette.requests import HTTPConnection
 
 from trainshed.api.authentication import PlatformOf
 from trainshed.api.native.models import Model, RequestModel
-from trainshed.model.errors import InvalidInput, NotAuthenticated
-from trainshed.services import runner_bundle, runner_gateway
+from trainshed.api.native.tunnel import carry
+from trainshed.model.errors import InvalidInput, NotAuthenticated, TrainshedError
+from trainshed.services import runner_bundle, runner_gateway, ssh_packages
 from trainshed.services.attempt_tokens import AttemptCaller, authenticate_attempt
 from trainshed.services.platform import Platform
 from trainshed.services.runner_mirror import Claim, Piece
@@ -31,7 +35,7 @@ def _current_runner(request: Request, platform: PlatformOf) -> AttemptCaller:
     return authenticate_attempt(platform, _token(request))
 
 
-def _token(request: Request) -> str:
+def _token(request: HTTPConnection) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise NotAuthenticated("A runner sends the token of its attempt.", code="no_credential")
@@ -105,13 +109,40 @@ def _take_report(
     heard = runner_gateway.take_report(
         platform, runner, node, nonce, pieces=pieces, report=told, ready=bool(said.get("ready"))
     )
-    return JSONResponse({"sizes": heard.sizes, "go": heard.go, "stop": heard.stop})
+    return JSONResponse({"sizes": heard.sizes, "go": heard.go, "stop": heard.stop, "ssh": heard.ssh})
+
+
+@router.websocket("/ssh/{name}")
+async def answer_ssh(websocket: WebSocket, name: str, node: int, nonce: str) -> None:
+    """A node calls back: the bytes between its ssh server and whoever waits under this name."""
+    platform: Platform = websocket.app.state.platform
+
+    def answer() -> socket.socket:
+        runner = authenticate_attempt(platform, _token(websocket))
+        return runner_gateway.answer_ssh(platform, runner, node, nonce, name)
+
+    try:
+        connection = await asyncio.to_thread(answer)
+    except TrainshedError as fault:
+        # Accepted first: whoever is refused before that never learns why.
+        await websocket.accept()
+        await websocket.close(1008, fault.message.encode()[:120].decode(errors="ignore"))
+        return
+    try:
+        await websocket.accept()
+        await carry(websocket, connection)
+    finally:
+        connection.close()
 
 
 @router.get("/bundle", summary="Download the runner as one file", response_class=FileResponse)
-def get_bundle(platform: PlatformOf, runner: RunnerOf) -> FileResponse:
-    """What a node runs: `python3 FILE`. Its name holds the digest of its content."""
-    bundle = runner_bundle.find_bundle(platform.home)
+def get_bundle(
+    platform: PlatformOf,
+    runner: RunnerOf,
+    digest: Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")] = "",
+) -> FileResponse:
+    """What a node runs: `python3 FILE`. Its name holds the digest of its content; an older one can be asked for."""
+    bundle = runner_bundle.find_old_bundle(platform.home, digest)
     return FileResponse(bundle.path, media_type="application/zip", filename=bundle.path.name)
 
 
@@ -121,3 +152,11 @@ def get_uv(
 ) -> FileResponse:
     """The platform's own uv, if it runs on that kind of machine (`x86_64`, `aarch64`)."""
     return FileResponse(runner_bundle.find_uv_for(machine), media_type="application/octet-stream")
+
+
+@router.get("/ssh-packages", summary="Download the ssh server's packages", response_class=FileResponse)
+def get_ssh_packages(
+    platform: PlatformOf, runner: RunnerOf, tag: Annotated[str, Query(max_length=128)]
+) -> FileResponse:
+    """What a node needs to answer ssh, if its Python (`cpython-311-x86_64-linux-gnu`) loads the platform's modules."""
+    return FileResponse(ssh_packages.find_ssh_packages(platform.home, tag), media_type="application/zip")

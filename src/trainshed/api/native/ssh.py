@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-from pathlib import Path
+import socket
 
-from fastapi import APIRouter, Response, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Response, WebSocket
 from pydantic import Field
 
 from trainshed.api.authentication import CallerOf, PlatformOf, authenticate
 from trainshed.api.native.models import Model, RequestModel
+from trainshed.api.native.tunnel import carry
 from trainshed.model.errors import TrainshedError
-from trainshed.services import ssh_access, ssh_keys
+from trainshed.services import ssh_access, ssh_keys, ssh_tunnels
 from trainshed.services.platform import Platform
 from trainshed.services.ssh_access import SshAccess
 from trainshed.services.ssh_keys import SshKeyView
@@ -24,7 +23,6 @@ router = APIRouter(tags=["ssh"])
 # A tunnel is a WebSocket, which finds out by itself who asks for it.
 tunnel_router = APIRouter(tags=["ssh"])
 
-_PIECE = 64 * 1024
 _MOST_TUNNELS = 256
 # What a WebSocket says when it is closed: refused, or too many.
 _REFUSED, _TRY_LATER = 1008, 1013
@@ -83,12 +81,12 @@ async def open_tunnel(websocket: WebSocket, job: str, node: int) -> None:
     """Carry bytes between a caller and the ssh server of a node, as binary messages."""
     platform: Platform = websocket.app.state.platform
 
-    def find() -> Path:
+    def enter() -> socket.socket:
         caller = authenticate(platform, websocket, "POST")
-        return ssh_access.find_gate(platform, caller, job, node).socket
+        return ssh_tunnels.open_tunnel(ssh_access.find_gate(platform, caller, job, node))
 
     try:
-        reader, writer = await _connect(await asyncio.to_thread(find))
+        connection = await asyncio.to_thread(enter)
     except (TrainshedError, OSError) as fault:
         reason = fault.message if isinstance(fault, TrainshedError) else "The node does not answer."
         # Accepted first: whoever is refused before that never learns why.
@@ -102,38 +100,7 @@ async def open_tunnel(websocket: WebSocket, job: str, node: int) -> None:
             await websocket.close(_TRY_LATER, "Too many connections by ssh at once.")
             return
         tunnels.add(websocket)
-        await _carry(websocket, reader, writer)
+        await carry(websocket, connection)
     finally:
         tunnels.discard(websocket)
-        writer.close()
-
-
-async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Through the folder's descriptor: the path may be longer than an address of a socket can be.
-        return await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
-
-
-async def _carry(websocket: WebSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    async def bring_in() -> None:
-        with contextlib.suppress(WebSocketDisconnect, OSError):
-            while True:
-                writer.write(await websocket.receive_bytes())
-                await writer.drain()
-
-    async def bring_out() -> None:
-        with contextlib.suppress(WebSocketDisconnect, OSError, RuntimeError):
-            while data := await reader.read(_PIECE):
-                await websocket.send_bytes(data)
-            await websocket.close()
-
-    tasks = {asyncio.create_task(bring_in()), asyncio.create_task(bring_out())}
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        connection.close()

@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +17,7 @@ from trainshed.model.ssh import fingerprint
 from trainshed.services.platform import Platform
 from trainshed.services.ssh_access import SshEntry, find_entry, is_registered
 from trainshed.services.ssh_keys import port_key
+from trainshed.services.ssh_tunnels import open_tunnel
 
 __all__ = ["serve"]
 
@@ -115,11 +114,9 @@ class Visitor(asyncssh.SSHServer):
 
 
 async def _connect_inside(entry: SshEntry) -> asyncssh.SSHClientConnection:
-    gate = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    folder = os.open(entry.socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    gate = await asyncio.to_thread(open_tunnel, entry.gate)
+    gate.setblocking(False)
     try:
-        # Through the folder's descriptor: the path may be longer than an address of a socket can be.
-        gate.connect(f"/proc/self/fd/{folder}/{entry.socket.name}")
         return await asyncssh.connect(
             entry.job_id,
             sock=gate,
@@ -134,8 +131,6 @@ async def _connect_inside(entry: SshEntry) -> asyncssh.SSHClientConnection:
     except BaseException:
         gate.close()
         raise
-    finally:
-        os.close(folder)
 
 
 def _close(inner: asyncio.Future[asyncssh.SSHClientConnection]) -> None:

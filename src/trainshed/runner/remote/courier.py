@@ -19,6 +19,7 @@ from trainshed.model.errors import Conflict, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.remote_gang import go_file, ready_file
+from trainshed.runner.remote.ssh_calls import SshCalls
 
 __all__ = ["DELIVERED", "UNWANTED", "Courier"]
 
@@ -40,6 +41,7 @@ class Courier:
         self._sent: dict[str, int] | None = None
         self._told: tuple[int, int] | None = None
         self._is_ready_told = False
+        self._ssh = SshCalls(folder, lambda name: link.call_back(name))
 
     def run(self) -> int:
         """Carry until all is delivered; `DELIVERED` or `UNWANTED`."""
@@ -89,6 +91,7 @@ class Courier:
             go_file(self._folder).touch()
         if answer["stop"] is not None and not self._folder.stop.exists():
             write_durably(self._folder.stop, answer["stop"])
+        self._ssh.answer(answer.get("ssh", ()))
 
     def _stop_runner(self, reason: str) -> None:
         if not self._folder.stop.exists():
@@ -130,7 +133,8 @@ class Courier:
                 path = folder / name
                 if path.is_file() and not path.is_symlink():
                     yield str(path.relative_to(root))
-        for path in (self._folder.metrics, self._folder.system_metrics, self._folder.runner_log):
+        folder = self._folder
+        for path in (folder.metrics, folder.system_metrics, folder.runner_log, folder.ssh_off):
             if path.is_file():
                 yield path.name
 

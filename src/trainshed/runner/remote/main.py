@@ -34,6 +34,7 @@ from trainshed.runner.remote.node_facts import describe_machine
 from trainshed.runner.remote.node_folder import find_root, forget_old_runs, make_run_folder, take_lock
 from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.remote_gang import RemoteGang
+from trainshed.runner.remote.ssh_packages import provide_ssh_packages
 from trainshed.runner.salvage import salvage_node
 from trainshed.runner.sandbox import claim_namespace
 from trainshed.runner.site import PlatformPort, Site
@@ -111,6 +112,10 @@ class _Node:
             lock = take_lock(folder)
             _write_files(folder, root, ticket, self._token)
             _provide_uv(link, root)
+            if launch.ssh_port:
+                fault = provide_ssh_packages(link, root, ticket["site"]["ssh_packages"])
+                if fault:
+                    _say(f"no ssh: {fault}")
             # Connections are not shared with the processes that begin now.
             link.close()
             self._runner = _fork(lambda: _run_node(folder, launch), dies_with_parent=True)

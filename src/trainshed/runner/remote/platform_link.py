@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from trainshed.model.errors import TrainshedError
+from trainshed.runner.remote.web_socket import WebSocket
 from trainshed.store.outage import Patience
 from trainshed.store.remote.wire import PlatformWire
 
@@ -36,6 +39,9 @@ class PlatformLink:
         self._wire = PlatformWire(f"{url.rstrip('/')}/api/v1/runners", token, ca=ca, patience=patience)
         self._node = node
         self._nonce = nonce
+        self._url = f"{url.rstrip('/')}/api/v1/runners"
+        self._token = token
+        self._ca = ca
 
     def check_in(
         self,
@@ -80,21 +86,36 @@ class PlatformLink:
         answer: dict[str, Any] = self._wire.call("POST", "report", query, body=body)
         return answer
 
+    def call_back(self, name: str) -> WebSocket:
+        """Open the connection for which somebody waits at the platform."""
+        query = urlencode({"node": str(self._node), "nonce": self._nonce})
+        url = f"{self._url}/ssh/{name}?{query}"
+        trust = None
+        if url.startswith("https"):
+            trust = ssl.create_default_context()
+            if self._ca:
+                trust.load_verify_locations(cafile=self._ca)
+        return WebSocket(url, {"Authorization": f"Bearer {self._token}"}, trust)
+
     def fetch_uv(self, target: Path) -> None:
         """Bring the platform's own uv here."""
+        self.fetch("uv", {"machine": platform.machine()}, target, mode=0o755)
+
+    def fetch(self, path: str, query: dict[str, str], target: Path, *, mode: int = 0o600) -> None:
+        """Bring a file of the platform's here, whole or not at all."""
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         buffer = memoryview(bytearray(_CHUNK))
         try:
             with (
-                self._wire.stream("GET", "uv", {"machine": platform.machine()}) as answer,
+                self._wire.stream("GET", path, query) as answer,
                 fresh.open("wb") as file,
             ):
                 while count := answer.readinto(buffer):
                     file.write(buffer[:count])
-            fresh.chmod(0o755)
+            fresh.chmod(mode)
             fresh.rename(target)
         except ConnectionError as error:
-            raise TrainshedError(f"uv could not be fetched from the platform: {error}.") from error
+            raise TrainshedError(f"{path} could not be fetched from the platform: {error}.") from error
         finally:
             fresh.unlink(missing_ok=True)
 

@@ -44,6 +44,10 @@ def unpack(archive: Path) -> Path:
     try:
         with zipfile.ZipFile(archive) as file:
             file.extractall(fresh)
+            for entry in file.infolist():
+                # What is a program stays one.
+                os.chmod(fresh / entry.filename, entry.external_attr >> 16 & 0o777)
+        _compile(fresh, folder)
         (fresh / "complete").touch()
         try:
             fresh.rename(folder)
@@ -55,3 +59,21 @@ def unpack(archive: Path) -> Path:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
+
+
+def _compile(fresh: Path, folder: Path) -> None:
+    """Compile the modules now, once: a runner that had to do so itself would start a second later."""
+    import compileall
+    import re
+    from py_compile import PycInvalidationMode
+
+    compileall.compile_dir(
+        fresh / "trainshed",
+        # What jobs find on their path is not the runner's.
+        rx=re.compile("/_shims/"),
+        stripdir=str(fresh),
+        prependdir=str(folder),
+        quiet=2,
+        # Nobody changes these files: their times need not be compared.
+        invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
+    )
