@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from trainshed.daemon.doctor import Finding
-from trainshed.engines.slurm.answers import read_nodes, read_partitions
+from trainshed.daemon.slurm_accounts import examine_accounts, know_accounts
+from trainshed.daemon.slurm_trial import examine_platform, try_pool
+from trainshed.engines.slurm.answers import read_gres, read_nodes, read_partitions
 from trainshed.engines.slurm.commands import Commands, SlurmRefusal
 from trainshed.engines.slurm.reasons import explain_refusal
 from trainshed.model.errors import TrainshedError, Unavailable
+from trainshed.model.home import Home
 from trainshed.model.pools import Pool
 from trainshed.model.settings import Settings
 from trainshed.services.public_urls import api_url, obs_url
@@ -18,11 +23,23 @@ from trainshed.services.public_urls import api_url, obs_url
 __all__ = ["examine_slurm"]
 
 _PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel")
+_OLDEST = (20, 11)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def examine_slurm(settings: Settings, commands: Commands | None = None) -> list[Finding]:
-    """Look at everything that the engine needs. Nothing is started in the cluster."""
+def examine_slurm(
+    settings: Settings,
+    commands: Commands | None = None,
+    *,
+    home: Home | None = None,
+    names: Iterable[str] = (),
+    wait: float = 0.0,
+) -> list[Finding]:
+    """Look at everything that the engine needs.
+
+    `names` are the platform's users. With `wait`, a tiny test job looks at a machine of each pool, and is waited for
+    so many seconds; else nothing is started in the cluster.
+    """
     commands = commands or Commands()
     findings = list(_examine_programs(commands))
     if any(finding.level == "bad" for finding in findings):
@@ -30,16 +47,48 @@ def examine_slurm(settings: Settings, commands: Commands | None = None) -> list[
     findings += _examine_controller(commands)
     if any(finding.level == "bad" for finding in findings):
         return findings
-    partitions = read_partitions(commands.run("scontrol", "-o", "show", "partitions").out)
-    text = commands.run("scontrol", "-o", "show", "nodes").out
+    try:
+        cluster = _ask_cluster(commands)
+    except TrainshedError as fault:
+        return [*findings, Finding("bad", "controller", fault.message, fault.hint)]
     pools = [pool for pool in settings.all_pools if pool.engine == "slurm"]
     if not pools:
         fix = "Add [pools.NAME] with engine = 'slurm' to settings.toml, or use `trainshed up --engine slurm`."
         findings.append(Finding("bad", "pools", "no pool of this platform is in Slurm", fix))
+    ways = list(_examine_ways(settings, "127.0.0.1" not in cluster.nodes))
+    if wait and home is not None:
+        ways += examine_platform(home, settings)
+    findings += ways
     for pool in pools:
-        findings += _examine_pool(commands, pool, partitions, text)
-    findings += _examine_ways(settings, "127.0.0.1" not in text)
+        found = list(_examine_pool(commands, pool, cluster, tuple(names)))
+        findings += found
+        if wait and home is not None and not any(item.level == "bad" for item in (*found, *ways)):
+            account = next(iter(know_accounts(pool, names).users))
+            partition = cluster.partition_of(pool)
+            findings += try_pool(commands, pool, partition, account, home, settings, wait)
     return findings
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """What the controller says of itself."""
+
+    partitions: dict[str, dict[str, str]]
+    nodes: str
+    # What it hides from ordinary users.
+    private: str
+
+    def partition_of(self, pool: Pool) -> str:
+        """The partition of a pool; empty where the cluster has no default one."""
+        default = (name for name, row in self.partitions.items() if row.get("Default") == "YES")
+        return pool.partition or next(default, "")
+
+
+def _ask_cluster(commands: Commands) -> _Cluster:
+    partitions = read_partitions(commands.run("scontrol", "-o", "show", "partitions").out)
+    nodes = commands.run("scontrol", "-o", "show", "nodes").out
+    private = re.search(r"^PrivateData\s*=\s*(.*)$", commands.run("scontrol", "show", "config").out, re.M)
+    return _Cluster(partitions, nodes, private[1].strip() if private else "")
 
 
 def _examine_programs(commands: Commands) -> Iterator[Finding]:
@@ -64,6 +113,10 @@ def _examine_controller(commands: Commands) -> Iterator[Finding]:
         yield Finding("bad", "controller", fault.message, fix)
         return
     yield Finding("ok", "controller", f"answers ({version})")
+    number = re.search(r"(\d+)\.(\d+)", version)
+    if number and (int(number[1]), int(number[2])) < _OLDEST:
+        fix = "Newer ones are tested: 22.05 at every change. Try a small job first."
+        yield Finding("warn", "controller", f"{version} is older than any that was tried", fix)
     try:
         commands.run("sacct", "-n", "-X", "-S", "now-1minutes")
     except TrainshedError:
@@ -73,56 +126,59 @@ def _examine_controller(commands: Commands) -> Iterator[Finding]:
 
 
 def _examine_pool(
-    commands: Commands, pool: Pool, partitions: dict[str, dict[str, str]], text: str
+    commands: Commands, pool: Pool, cluster: _Cluster, names: tuple[str, ...]
 ) -> Iterator[Finding]:
     subject = f"pool {pool.name}"
-    wanted = pool.partition or next(
-        (name for name, row in partitions.items() if row.get("Default") == "YES"), ""
-    )
+    wanted = cluster.partition_of(pool)
     for name in wanted.split(",") if wanted else [""]:
-        if name not in partitions:
-            there = ", ".join(sorted(partitions))
+        if name not in cluster.partitions:
+            there = ", ".join(sorted(cluster.partitions))
             what = f"there is no partition '{name}'" if name else "the cluster has no default partition"
             yield Finding("bad", subject, what, f"Set `partition` to one of: {there}.")
             return
-        state = partitions[name].get("State", "")
+        state = cluster.partitions[name].get("State", "")
         if state != "UP":
             yield Finding(
                 "warn", subject, f"the partition {name} is {state.lower()}", "Ask its administrator."
             )
-    nodes = read_nodes(text, pool.name, wanted, pool.gres)
+    nodes = read_nodes(cluster.nodes, pool.name, wanted, pool.gres)
     ready = [node for node in nodes if node.state == "ready"]
     devices = sum(len(node.devices) for node in nodes)
-    level = "ok" if ready else "warn"
     yield Finding(
-        "ok" if level == "ok" else "warn",
+        "ok" if ready else "warn",
         subject,
         f"partition {wanted}: {len(ready)} of {len(nodes)} machines ready, {devices} devices",
         "" if ready else "`sinfo -R` shows why the machines are not ready.",
     )
-    accounts = sorted(set(pool.accounts.values())) if pool.run_as == "user" else [""]
-    if not accounts:
+    strange = sorted(set(read_gres(cluster.nodes, wanted)) - set(pool.gres.values()))
+    if strange:
+        fix = f'If they are accelerators: gres = {{ nvidia = "…", ascend = "{strange[0]}" }} in the pool.'
         yield Finding(
-            "bad", subject, "run_as is 'user', and no user has an account", "Fill in `accounts` of the pool."
+            "warn", subject, f"its machines have devices that no flavor uses: {', '.join(strange)}", fix
         )
-    for account in accounts:
+    found = list(examine_accounts(commands, pool, names, cluster.private))
+    yield from found
+    if any(item.level == "bad" for item in found):
+        return
+    for account in sorted(know_accounts(pool, names).users):
         yield _try_submission(commands, pool, wanted, account)
 
 
 def _try_submission(commands: Commands, pool: Pool, partition: str, account: str) -> Finding:
     """Ask Slurm whether it would take a job of one core; nothing is submitted."""
     subject = f"pool {pool.name}"
-    options = [f"--partition={partition}"] if partition else []
+    options = ["--test-only", "--nodes=1", "--ntasks=1", "--chdir=/"]
     options += [
-        f"--{name}={value}" for name, value in (("account", pool.account), ("qos", pool.qos)) if value
+        f"--{name}={value}"
+        for name, value in (("partition", partition), ("account", pool.account), ("qos", pool.qos))
+        if value
     ]
+    # In the script, not in the command: that one must be exactly what the sudo rule allows.
+    lines = [f"#SBATCH {option}" for option in (*options, *pool.options)]
+    script = "\n".join(["#!/bin/sh", *lines, "true"]) + "\n"
     whom = f"as {account}" if account else "as the platform's own account"
     try:
-        commands.run(
-            *("sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--chdir=/", *options, *pool.options),
-            given="#!/bin/sh\ntrue\n",
-            account=account,
-        )
+        commands.run("sbatch", "--parsable", given=script, account=account)
     except SlurmRefusal as fault:
         words = explain_refusal(fault.said)
         return Finding("bad", subject, f"Slurm takes no job {whom}: {words.reason}", words.hint)

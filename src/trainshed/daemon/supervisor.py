@@ -331,6 +331,7 @@ def main() -> int:
             "public_url": settings.public_url,
             "public_obs_url": settings.public_obs_url,
             "rehearse": settings.rehearse,
+            "engine": settings.engine,
         },
         modules={**CHILDREN, **({"ssh": SSH_MODULE} if settings.ssh_port else {})},
         say=say,

@@ -19,6 +19,7 @@ __all__ = [
     "read_accounting",
     "read_allocation",
     "read_end",
+    "read_gres",
     "read_nodes",
     "read_partitions",
     "read_queue",
@@ -125,6 +126,16 @@ def read_nodes(text: str, pool: str, partition: str, gres: Mapping[str, str]) ->
             )
         )
     return nodes
+
+
+def read_gres(text: str, partition: str) -> list[str]:
+    """The names of all generic resources that machines of a partition have, from `scontrol -o show nodes`."""
+    names: set[str] = set()
+    for line in text.splitlines():
+        facts = _pairs(line)
+        if not partition or set(partition.split(",")) & set(facts.get("Partitions", "").split(",")):
+            names |= {found[1] for found in _GRES.finditer(facts.get("Gres", ""))}
+    return sorted(names)
 
 
 def read_partitions(text: str) -> dict[str, dict[str, str]]:
