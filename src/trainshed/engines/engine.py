@@ -13,18 +13,25 @@ __all__ = [
     "EXIT_NO_PLATFORM",
     "EXIT_NO_PYTHON",
     "EXIT_REFUSED",
+    "EXIT_UNDELIVERED",
+    "EXIT_UNFIT",
     "Allocation",
     "AttemptLaunch",
     "Engine",
     "NodeObservation",
     "RemoteStart",
+    "StopOutcome",
     "Wanted",
 ]
 
+# How an attempt that is asked to stop shall end.
+StopOutcome = Literal["stopped", "completed", "hung", "idle", "preempted"]
 # With these a node's start script says what kept its runner from starting, where it can say nothing else.
 EXIT_NO_PYTHON = 81
 EXIT_NO_PLATFORM = 82
 EXIT_REFUSED = 83
+EXIT_UNFIT = 84
+EXIT_UNDELIVERED = 85
 
 
 @dataclass(frozen=True)
@@ -118,12 +125,13 @@ class Engine(Protocol):
         attempt: int,
         *,
         reason: str,
-        outcome: Literal["stopped", "completed", "hung"] = "stopped",
+        outcome: StopOutcome = "stopped",
     ) -> None:
         """Ask the attempt to stop: SIGTERM, grace, SIGKILL. Returns at once.
 
         With the outcome `completed`, its work is done and only its processes are left to end. With `hung`, it has
-        failed because nothing happened for too long.
+        failed because nothing happened for too long; with `idle`, because it used nothing for too long. With
+        `preempted`, another job needs its machines.
         """
         ...
 

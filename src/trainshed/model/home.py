@@ -45,6 +45,21 @@ class RunFolder:
         return self.path / "stop"
 
     @property
+    def claim(self) -> Path:
+        """Of a node elsewhere: which process on which machine has taken it (JSON)."""
+        return self.path / "claim.json"
+
+    @property
+    def heard(self) -> Path:
+        """Of a node elsewhere: its time tells when that process was last heard."""
+        return self.path / "heard"
+
+    @property
+    def report_lock(self) -> Path:
+        """Of a node elsewhere: held by whoever replaces its report, the runner's or one in its place."""
+        return self.path / "report.lock"
+
+    @property
     def platform_log(self) -> Path:
         """What the platform says to the job's owner: staging, installing, uploading, endings."""
         return self.path / "logs" / "platform.log"

@@ -75,6 +75,9 @@ class Settings:
     checkpoints_gb: int = _setting(
         20, "Gigabytes of checkpoints that a node keeps for the next attempt of its job; 0 is no limit."
     )
+    runner_patience_minutes: int = _setting(
+        1440, "Minutes that a cluster's node waits for a platform that is away, to hand over what a job made."
+    )
     token_days: int = _setting(90, "Days after which a token of a user expires.")
     keep_run_folders_hours: int = _setting(
         24, "Hours after which an ended attempt's working folders are removed."
@@ -94,6 +97,14 @@ class Settings:
     smtp_from: str = _setting("", "Sender of mails; by default trainshed@ and the machine's name.")
     webhooks_may_be_private: bool = _setting(
         False, "Whether notifications may be sent to addresses of private networks and of this machine."
+    )
+    idle_notify_minutes: int = _setting(
+        0,
+        "Minutes without use of devices and processor after which a job's owner is told, where the job itself says "
+        "nothing (idle_after); 0 is never.",
+    )
+    idle_stop_minutes: int = _setting(
+        0, "Minutes without use of devices and processor after which any job is stopped; 0 is never."
     )
     kept_quota_gb: int = _setting(
         0, "Gigabytes that the home and data folders of a workspace's jobs may hold; 0 is no limit."

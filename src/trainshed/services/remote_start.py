@@ -8,6 +8,8 @@ from collections.abc import Callable
 from trainshed.engines.engine import (
     EXIT_NO_PLATFORM,
     EXIT_NO_PYTHON,
+    EXIT_REFUSED,
+    EXIT_UNFIT,
     AttemptLaunch,
     RemoteStart,
 )
@@ -22,21 +24,45 @@ _END = "END_OF_BOOTSTRAP"
 # For every Python from 3.6 on: it has to be able to say that it is too old. It fetches the runner once per machine and
 # version, and becomes it. A platform that restarts is waited for; a wrong digest is never run.
 _BOOTSTRAP = r"""
-import hashlib, os, ssl, sys, tempfile, time
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+import os, sys
 
 url, digest, authority = sys.argv[1:4]
+node = os.environ.get("SLURM_NODEID", os.environ.get("TRAINSHED_NODE", "0"))
 
-def fail(code, words):
+def fail(code, words, name="", hint=""):
     sys.stderr.write("trainshed: %s\n" % words)
+    try:
+        if name:
+            import json, socket
+            host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+            said = {"node": int(node), "host": host, "code": name, "message": words, "hint": hint}
+            ask("failed-start", json.dumps(said).encode(), 20)
+    except Exception as error:
+        sys.stderr.write("trainshed: the platform does not know that: %s\n" % error)
     sys.exit(code)
 
+def ask(path, data=None, seconds=60):
+    import ssl
+    from urllib.request import Request, urlopen
+    headers = {"Authorization": "Bearer " + os.environ.get("TRAINSHED_RUNNER_TOKEN", "")}
+    if data:
+        headers["Content-Type"] = "application/json"
+    trust = ssl.create_default_context()
+    if authority:
+        trust.load_verify_locations(cadata=authority)
+    request = Request(url + "/api/v1/runners/" + path, data, headers)
+    return urlopen(request, timeout=seconds, context=trust if url.startswith("https") else None).read()
+
 if sys.version_info < (3, 11):
-    fail(NO_PYTHON, "this Python is %d.%d; the runner needs 3.11 or newer" % sys.version_info[:2])
-base = os.environ.get("TRAINSHED_NODE_FOLDER") or os.environ.get("TMPDIR") or tempfile.gettempdir()
+    words = "this Python is %d.%d; the runner needs 3.11 or newer" % sys.version_info[:2]
+    fail(NO_PYTHON, words, "no_python", "Set python of the pool to one that is new enough.")
+base = os.environ.get("TRAINSHED_NODE_FOLDER") or os.environ.get("TMPDIR") or "/tmp"
 folder = os.path.join(os.path.abspath(base), "trainshed-%d" % os.geteuid())
 file = os.path.join(folder, "runner-%s.pyz" % digest[:16])
+
+def become(*command):
+    arguments = [sys.executable, *command, "--url", url, "--node", node]
+    os.execv(sys.executable, arguments + (["--ca", trusted] if authority else []))
 
 def is_whole():
     try:
@@ -45,26 +71,34 @@ def is_whole():
     except OSError:
         return False
 
-def fetch():
-    token = os.environ.get("TRAINSHED_RUNNER_TOKEN", "")
-    request = Request(url + "/api/v1/runners/bundle?digest=" + digest, headers={"Authorization": "Bearer " + token})
-    trust = ssl.create_default_context()
-    if authority:
-        trust.load_verify_locations(cadata=authority)
-    return urlopen(request, timeout=60, context=trust if url.startswith("https") else None).read()
-
 try:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     facts = os.lstat(folder)
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-        fail(NO_PLATFORM, "%s is not this user's own folder" % folder)
+        words = "%s is not this user's own folder" % folder
+        fail(UNFIT, words, "node_folder", "Remove it, or set TRAINSHED_NODE_FOLDER to another place.")
+    if authority:
+        import hashlib
+        trusted = os.path.join(folder, "authority-%s.pem" % hashlib.sha256(authority.encode()).hexdigest()[:16])
+        with open("%s.%d" % (trusted, os.getpid()), "w") as target:
+            target.write(authority)
+        os.rename("%s.%d" % (trusted, os.getpid()), trusted)
+    unpacked = file[:-4]
+    if os.path.exists(os.path.join(unpacked, "complete")) and os.path.exists(file):
+        # The usual case, and the quick one: another job has brought the runner here.
+        for used in (file, unpacked):
+            os.utime(used)
+        os.environ.update(PYTHONPATH=unpacked, PYTHONDONTWRITEBYTECODE="1")
+        become("-s", "-m", "trainshed.runner.remote.main")
+    import hashlib, time
+    from urllib.error import HTTPError
     pause, began = 1, time.time()
     while not is_whole():
         why = ""
         try:
-            data = fetch()
+            data = ask("bundle?digest=" + digest)
             if hashlib.sha256(data).hexdigest() != digest:
-                fail(NO_PLATFORM, "what came from %s is not the runner that was meant" % url)
+                fail(NO_PLATFORM, "what came from %s is not the runner that was meant" % url, "wrong_runner")
             fresh = "%s.%d" % (file, os.getpid())
             with open(fresh, "wb") as target:
                 target.write(data)
@@ -82,16 +116,10 @@ try:
             fail(NO_PLATFORM, "the platform at %s cannot be reached from this machine: %s" % (url, why))
         time.sleep(pause)
         pause = min(30, pause * 2)
-    if authority:
-        trusted = os.path.join(folder, "authority-%s.pem" % hashlib.sha256(authority.encode()).hexdigest()[:16])
-        with open("%s.%d" % (trusted, os.getpid()), "w") as target:
-            target.write(authority)
-        os.rename("%s.%d" % (trusted, os.getpid()), trusted)
 except OSError as error:
-    fail(NO_PLATFORM, "this machine has no room for the runner: %s" % error)
-node = os.environ.get("SLURM_NODEID", os.environ.get("TRAINSHED_NODE", "0"))
-arguments = [sys.executable, file, "--url", url, "--node", node]
-os.execv(sys.executable, arguments + (["--ca", trusted] if authority else []))
+    words = "this machine has no room for the runner: %s" % error
+    fail(UNFIT, words, "no_room", "Make room, or set TRAINSHED_NODE_FOLDER to a folder that has some.")
+become(file)
 """
 
 
@@ -116,7 +144,7 @@ def render_start_script(url: str, digest: str, authority: str = "") -> str:
     program = _BOOTSTRAP.replace("NO_PYTHON", str(EXIT_NO_PYTHON)).replace(
         "NO_PLATFORM", str(EXIT_NO_PLATFORM)
     )
-    program = program.replace("REFUSED", "83").strip("\n")
+    program = program.replace("REFUSED", str(EXIT_REFUSED)).replace("UNFIT", str(EXIT_UNFIT)).strip("\n")
     python = '"${TRAINSHED_PYTHON:-python3}"'
     return "\n".join(
         (

@@ -62,9 +62,10 @@ _FIRST_PORT, _LAST_PORT = 20000, 32768
 
 @dataclass(frozen=True)
 class Waiting:
-    """Not all nodes have checked in yet."""
+    """Not all nodes have checked in yet; if a stop is asked for, they need not."""
 
     missing: tuple[int, ...]
+    stop: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class RemoteSite:
     host_folders: tuple[str, ...]
     # The packages of the ssh server, for nodes that have none.
     ssh_packages: str
+    # Seconds for which a platform that is away is waited for with what a job made.
+    patience: float
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,11 @@ def check_in(platform: Platform, runner: AttemptCaller, claim: Claim, clock: flo
     _require_node(job, claim.node)
     mirrors = _mirrors(platform, job, attempt)
     mirrors[claim.node].claim(replace(claim, clock_lag=platform.clock() - clock))
+    mirrors[claim.node].note_heard()
     claims = [mirror.read_claim() for mirror in mirrors]
     missing = tuple(index for index, present in enumerate(claims) if present is None)
     if missing:
-        return Waiting(missing)
+        return Waiting(missing, mirrors[claim.node].asked_to_stop())
     launches = _plan_once(platform, runner, [present for present in claims if present is not None])
     launch = launches[claim.node]
     secrets = _open_secrets(platform, job, launch)
@@ -141,14 +145,14 @@ def take_report(
     mirrors = _mirrors(platform, job, attempt)
     mirror = mirrors[node]
     claim = mirror.require_claim(nonce)
+    mirror.note_heard()
     mirror.append(pieces)
     _forget_archived(platform, job, attempt, node, mirror, pieces)
     if ready:
         mirror.set_ready()
     if report is not None:
         heard = _read_report(report, job.id, attempt, node)
-        if heard.ending is not None or not mirror.has_ended():
-            mirror.write_report(to_json(_on_our_clock(heard, claim.clock_lag)))
+        if mirror.write_report(to_json(_on_our_clock(heard, claim.clock_lag))):
             platform.ring()
     # A node that has ended without having been ready will not come: the others need not wait, they are stopped.
     go = all(each.is_ready() for each in mirrors)
@@ -325,6 +329,7 @@ def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
         leftovers_bytes=settings.leftovers_mb << 20,
         host_folders=settings.host_folders,
         ssh_packages=ssh_packages_version(),
+        patience=settings.runner_patience_minutes * 60.0,
     )
 
 
@@ -357,4 +362,5 @@ def _on_our_clock(report: NodeReport, lag: float) -> NodeReport:
         ended_at=shift(report.ended_at),
         held_since=shift(report.held_since),
         silent_since=shift(report.silent_since),
+        idle_since=shift(report.idle_since),
     )

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainshed.durable import write_durably
+from trainshed.durable import hold_lock, write_durably
 from trainshed.model.errors import Conflict, InvalidInput, Unavailable
 from trainshed.model.home import Home, RunFolder
 from trainshed.model.launch_plan import from_json
@@ -45,6 +45,8 @@ class Claim:
     busy_ports: tuple[int, ...] = ()
     # How many seconds the machine's clock is behind the platform's.
     clock_lag: float = 0.0
+    # Which start of the scheduler the process belongs to, by the scheduler's own number; empty where it has none.
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Mirror:
     def claim(self, claim: Claim) -> Claim:
         """Take the node for a process; refused when another one has it. The same one may ask again."""
         self.folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._join_run(claim)
         write_once(self._claim_file, json.dumps(asdict(claim)).encode())
         present = self.read_claim()
         if present is None or present.nonce != claim.nonce:
@@ -75,6 +78,27 @@ class Mirror:
                 code="claimed",
             )
         return present
+
+    def _join_run(self, claim: Claim) -> None:
+        """All nodes of an attempt come from one start of the scheduler: half of one and half of another never meet."""
+        if not claim.run:
+            return
+        file = self.folder.path.parent / "run"
+        write_once(file, claim.run.encode())
+        present = file.read_text("utf-8")
+        if present != claim.run:
+            raise Conflict(
+                f"This attempt runs as the scheduler's job {present}, not as {claim.run}.",
+                hint="An attempt runs once. This process ends; the platform starts another attempt if need be.",
+                code="claimed",
+            )
+
+    def note_heard(self) -> None:
+        """Remember that the node's process was heard just now."""
+        try:
+            os.utime(self.folder.heard)
+        except FileNotFoundError:
+            self.folder.heard.touch(mode=0o600)
 
     def read_claim(self) -> Claim | None:
         """Who has the node, or None while nobody does."""
@@ -142,9 +166,13 @@ class Mirror:
                 _measure(Path(name), self.folder.path, found)
         return found
 
-    def write_report(self, report: dict[str, Any]) -> None:
-        """Replace the node's report."""
-        write_durably(self.folder.status, report)
+    def write_report(self, report: dict[str, Any]) -> bool:
+        """Replace the node's report; a last one is only replaced by another last one. Whether it was."""
+        with hold_lock(self.folder.report_lock):
+            if report.get("ending") is None and self.has_ended():
+                return False
+            write_durably(self.folder.status, report)
+        return True
 
     def has_ended(self) -> bool:
         """Whether the node's final report is here."""
@@ -173,7 +201,7 @@ class Mirror:
 
     @property
     def _claim_file(self) -> Path:
-        return self.folder.path / "claim.json"
+        return self.folder.claim
 
     @property
     def _ready_file(self) -> Path:

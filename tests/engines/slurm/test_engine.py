@@ -159,6 +159,8 @@ def test_machines_that_fail_again_and_again_are_left_out(yard: Any) -> None:
             launch = yard.submit(f"bad{number}")
             yard.until(launch, "lost")
             yard.engine.salvage(f"bad{number}", 1)
+            # Seen again and again, it counts once.
+            assert [yard.look(launch)[0].state for _ in range(3)] == ["ended"] * 3
     finally:
         yard.cluster.call("scontrol", "update", "nodename=n[2-3]", "state=resume")
     assert {node.name: node.state for node in yard.engine.capacity()}["n1"] == "drained"

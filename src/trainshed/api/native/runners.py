@@ -21,7 +21,7 @@ from trainshed.api.authentication import PlatformOf
 from trainshed.api.native.models import Model, RequestModel
 from trainshed.api.native.tunnel import carry
 from trainshed.model.errors import InvalidInput, NotAuthenticated, TrainshedError
-from trainshed.services import runner_bundle, runner_gateway, ssh_packages
+from trainshed.services import failed_start, runner_bundle, runner_gateway, ssh_packages
 from trainshed.services.attempt_tokens import AttemptCaller, authenticate_attempt
 from trainshed.services.platform import Platform
 from trainshed.services.runner_mirror import Claim, Piece
@@ -55,22 +55,50 @@ class CheckIn(RequestModel):
     devices: list[int] = Field(default=[], max_length=1024)
     busy_ports: list[int] = Field(default=[], max_length=20_000)
     clock: float
+    run: str = Field(default="", max_length=64, pattern=r"^[0-9.]*$")
 
 
 class Waiting(Model):
-    """Some nodes have not checked in yet."""
+    """Some nodes have not checked in yet; `stop` says that they need not."""
 
     waiting_for: list[int]
+    stop: dict[str, str] | None = None
+
+
+class FailedStart(RequestModel):
+    """Why a process will not run its node."""
+
+    node: int = Field(ge=0, lt=1_000_000)
+    nonce: str = Field(default="", max_length=64, pattern="^[0-9a-f]*$")
+    host: str = Field(default="", max_length=255, pattern=r"^[A-Za-z0-9._-]*$")
+    code: str = Field(min_length=1, max_length=40, pattern="^[a-z_]+$")
+    message: str = Field(min_length=1, max_length=2000)
+    hint: str = Field(default="", max_length=1000)
 
 
 @router.post("/check-in", summary="Take a node of an attempt", response_model=None)
 def check_in(platform: PlatformOf, runner: RunnerOf, body: CheckIn) -> JSONResponse:
     """202 until all nodes are there; then the node's launch plan, its secrets and the site's facts."""
-    claim = Claim(body.node, body.nonce, body.host, body.address, tuple(body.devices), tuple(body.busy_ports))
+    claim = Claim(
+        body.node,
+        body.nonce,
+        body.host,
+        body.address,
+        tuple(body.devices),
+        tuple(body.busy_ports),
+        run=body.run,
+    )
     answer = runner_gateway.check_in(platform, runner, claim, body.clock)
     if isinstance(answer, runner_gateway.Waiting):
-        return JSONResponse(Waiting(waiting_for=list(answer.missing)).model_dump(), status_code=202)
+        waiting = Waiting(waiting_for=list(answer.missing), stop=answer.stop)
+        return JSONResponse(waiting.model_dump(), status_code=202)
     return JSONResponse(runner_gateway.ticket_to_json(answer))
+
+
+@router.post("/failed-start", summary="Say why a node does not begin", status_code=204)
+def tell_failed_start(platform: PlatformOf, runner: RunnerOf, body: FailedStart) -> None:
+    """The words end up in the job's own story; the attempt ends."""
+    failed_start.take_failed_start(platform, runner, failed_start.FailedStart(**body.model_dump()))
 
 
 @router.post("/report", summary="Send logs, metrics and the state of a node", response_model=None)

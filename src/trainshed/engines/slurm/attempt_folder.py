@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainshed.durable import remove_tree, write_durably
+from trainshed.durable import hold_lock, remove_tree, write_durably
+from trainshed.engines.slurm.observation import NodeSight
 from trainshed.model.attempt import NodeReport
 from trainshed.model.home import Home, RunFolder
 from trainshed.model.launch_plan import from_json, to_json
@@ -28,6 +29,10 @@ class Submission:
     account: str = ""
     # 0 while nothing is known of an answer.
     id: int = 0
+    # Why Slurm does not take it just now, the next step, and how often it was tried in vain.
+    refusal: str = ""
+    hint: str = ""
+    tries: int = 0
 
 
 class AttemptFolder:
@@ -70,10 +75,48 @@ class AttemptFolder:
         except FileNotFoundError:
             return None
 
-    def write_report(self, report: NodeReport) -> None:
-        """Write a node's report in the place of its runner."""
+    def sight(self, index: int) -> NodeSight:
+        """All that the platform itself knows of a node."""
+        node = self.node(index)
+        asked_at = _modified(node.stop)
+        claimed_at = _modified(node.claim)
+        # Whoever has taken the node is heard from then on.
+        heard_at = max(claimed_at, _modified(node.heard))
+        return NodeSight(
+            self.report(index),
+            is_claimed=bool(claimed_at),
+            heard_at=heard_at,
+            asked_at=asked_at,
+            is_given_up=bool(asked_at) and _read(node.stop).get("by") == "slurm",
+            told_at=_modified(node.status),
+        )
+
+    def host(self, index: int) -> str:
+        """The machine on which a node's process took its place; empty before that."""
+        return str(_read(self.node(index).claim).get("host", ""))
+
+    def run(self) -> int:
+        """The number of the Slurm job whose processes took the attempt's nodes; 0 before that."""
+        try:
+            number = (self.path / "run").read_text("ascii").partition(".")[0]
+        except FileNotFoundError:
+            return 0
+        return int(number) if number.isdigit() else 0
+
+    def ask_to_stop(self, index: int, request: dict[str, str]) -> None:
+        """Leave a request to stop for a node, unless there is one."""
+        stop = self.node(index).stop
+        if not stop.exists() or (_read(stop).get("by") == "slurm" and "by" not in request):
+            write_durably(stop, request)
+
+    def write_report(self, report: NodeReport, *, unless_ended: bool = False) -> None:
+        """Write a node's report in the place of its runner; maybe only if that has not delivered its last one."""
         self.make(report.node_index + 1)
-        write_durably(self.node(report.node_index).status, to_json(report))
+        node = self.node(report.node_index)
+        with hold_lock(node.report_lock):
+            present = self.report(report.node_index) if unless_ended else None
+            if present is None or present.ending is None or present.left_behind:
+                write_durably(node.status, to_json(report))
 
     def folders(self) -> Iterator[RunFolder]:
         """The mirrors that are there."""
@@ -86,9 +129,25 @@ class AttemptFolder:
         """Remove all of it, the submission last: until then the attempt can still be told from a stranger."""
         for folder in list(self.folders()):
             remove_tree(folder.path)
-        self._record.unlink(missing_ok=True)
+        for name in ("plan.json", "run", self._record.name):
+            (self.path / name).unlink(missing_ok=True)
         for parent in (self.path, self.path.parent):
             try:
                 parent.rmdir()
             except OSError:
                 break
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -51,7 +51,16 @@ class Board:
         self._filter = () if any(pool.run_as == "user" for pool in pools) else ("-u", self._own)
         self._monotonic = monotonic
         self._jobs: dict[str, list[QueuedJob]] = {}
+        self._by_number: dict[int, QueuedJob] = {}
+        # Jobs that are ours by their script although the site gave them another name.
+        self._renamed: set[tuple[int, str]] = set()
+        # When something was changed at a job, and when the question was asked whose answer is known.
+        self._lock = threading.Lock()
+        self._changed: dict[str, float] = {}
+        self._answer_of = float("-inf")
+        self._missing: dict[str, float] = {}
         self._asked_at = float("-inf")
+        self._begun_at = float("-inf")
         self._took = 0.0
         self._fault: Unavailable | None = Unavailable(
             "Slurm's controller has not answered yet.", code="slurm_unreachable"
@@ -60,27 +69,59 @@ class Board:
         self._accounting_again_at = float("-inf")
         self.answered_at = monotonic()
 
-    def find(self, name: str, account: str = "", *, fresh: bool = False) -> list[QueuedJob]:
+    def find(self, name: str, account: str = "", *, number: int = 0, fresh: bool = False) -> list[QueuedJob]:
         """The jobs of that name that Slurm knows: those that live first, then the latest.
 
-        `account` is whose they are, empty the platform's own: anybody may give that name to a job.
-        Raises Unavailable while the controller does not answer. `fresh` waits for an answer to a question asked now;
-        else what was heard last is told while the next answer is on its way.
+        `account` is whose they are, empty the platform's own: anybody may give that name to a job. `number` is what
+        Slurm called it when it took it: a site may have changed its name.
+        Raises Unavailable while the controller does not answer, or has not since the job was changed. `fresh` waits
+        for an answer to a question asked now; else what was heard last is told while the next answer is on its way.
         """
         if fresh:
             self._wait(_LONGEST_WAIT)
-            self.ask_again()
+            self._asked_at = float("-inf")
         if self._monotonic() - self._asked_at >= self._pause():
             if self._asking is None or not self._asking.is_alive():
+                self._begun_at = self._monotonic()
                 self._asking = threading.Thread(target=self._ask, name="squeue", daemon=True)
                 self._asking.start()
-            self._wait(_LONGEST_WAIT if fresh else _WAIT_SECONDS)
+            # Once per question, not once per job that somebody looks at.
+            self._wait(_LONGEST_WAIT if fresh else self._begun_at + _WAIT_SECONDS - self._monotonic())
         if self._fault is not None:
             raise self._fault
-        return [job for job in self._jobs.get(name, []) if job.user == (account or self._own)]
+        if self._answer_of < self._changed.get(name, float("-inf")):
+            raise Unavailable("Slurm has not confirmed it yet.", code="slurm_unreachable")
+        found = [job for job in self._jobs.get(name, []) if job.user == (account or self._own)]
+        if not found and number:
+            found = self._find_renamed(name, account or self._own, number)
+        if found:
+            self._missing.pop(name, None)
+        return found
+
+    def missing_for(self, name: str) -> float:
+        """For how many seconds Slurm has said that it knows no job of that name; asked after `find` found none."""
+        return self._monotonic() - self._missing.setdefault(name, self._monotonic())
+
+    def live_jobs(self) -> list[QueuedJob]:
+        """The platform's jobs that Slurm has and that have not ended, by the last answer."""
+        return [job for jobs in self._jobs.values() for job in jobs if not job.is_over]
+
+    def _find_renamed(self, name: str, account: str, number: int) -> list[QueuedJob]:
+        job = self._by_number.get(number)
+        if job is None or job.user != account:
+            return []
+        if (number, name) not in self._renamed:
+            try:
+                text = self._commands.run("scontrol", "write", "batch_script", str(number), "-").out
+            except (SlurmRefusal, Unavailable):
+                return []
+            if f"#SBATCH --job-name={name}" not in text.splitlines():
+                return []
+            self._renamed.add((number, name))
+        return [job]
 
     def _wait(self, seconds: float) -> None:
-        if self._asking is not None:
+        if self._asking is not None and seconds > 0:
             self._asking.join(seconds)
 
     def _pause(self) -> float:
@@ -88,25 +129,27 @@ class Board:
             return _AFTER_FAULT_SECONDS
         return min(_AT_MOST_SECONDS, max(_AT_LEAST_SECONDS, self._took * _TIMES_AS_LONG))
 
-    def ask_again(self) -> None:
-        """Forget what is known: something was just changed."""
-        self._asked_at = float("-inf")
+    def note_change(self, name: str) -> None:
+        """Something was just changed at a job: what was asked before does not count for it."""
+        with self._lock:
+            self._changed[name] = self._monotonic()
+            self._asked_at = float("-inf")
 
     @property
     def silent_for(self) -> float:
         """For how many seconds the controller has not answered."""
         return self._monotonic() - self.answered_at
 
-    def ask_end(self, name: str, account: str = "", since: float = 0.0) -> JobEnd | None:
+    def ask_end(self, name: str, account: str = "", since: float = 0.0, *, number: int = 0) -> JobEnd | None:
         """How a job ended; None when nobody knows any more."""
-        known = next((job for job in self.find(name, account) if job.is_over), None)
+        known = next((job for job in self.find(name, account, number=number) if job.is_over), None)
         if known is not None:
             try:
                 text = self._commands.run("scontrol", "show", "job", str(known.id)).out
             except SlurmRefusal:
                 text = ""
             # The number may be another's by now.
-            if f"JobName={name}" in text and (end := read_end(text)) is not None:
+            if f"JobName={known.name}" in text and (end := read_end(text)) is not None:
                 return end
             return JobEnd(known.state, "" if known.reason == "None" else known.reason)
         return self._ask_accounting(name, account or self._own, since)
@@ -130,19 +173,28 @@ class Board:
     def _ask(self) -> None:
         begun = self._monotonic()
         try:
-            text = self._commands.run("squeue", "-h", "-t", "all", *self._filter, "-o", QUEUE_FORMAT).out
+            text = self._commands.run(
+                "squeue", "-a", "-h", "-t", "all", *self._filter, "-o", QUEUE_FORMAT
+            ).out
         except SlurmRefusal as fault:
             self._fault = Unavailable(f"squeue failed: {fault.said[:300]}", code="slurm_unreachable")
         except Unavailable as fault:
             self._fault = fault
         else:
             found: dict[str, list[QueuedJob]] = {}
-            for job in read_queue(text):
+            everything = read_queue(text)
+            for job in everything:
                 if parse_job_name(self._platform, job.name) is not None:
                     found.setdefault(job.name, []).append(job)
             for jobs in found.values():
                 jobs.sort(key=lambda job: (job.is_over, job.is_waiting, -job.id if job.is_over else job.id))
             self._jobs, self._fault = found, None
+            self._by_number = {job.id: job for job in everything}
+            self._answer_of = begun
             self.answered_at = self._monotonic()
-        self._asked_at = self._monotonic()
-        self._took = self._asked_at - begun
+        ended = self._monotonic()
+        with self._lock:
+            self._changed = {name: at for name, at in self._changed.items() if at > self._answer_of}
+            # What was changed meanwhile is asked about at once.
+            self._asked_at = float("-inf") if self._changed and self._fault is None else ended
+        self._took = ended - begun

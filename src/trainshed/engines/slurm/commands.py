@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainshed.engines.slurm.reasons import is_passing
+from trainshed.engines.slurm.reasons import Words, is_passing
 from trainshed.model.errors import TrainshedError, Unavailable
 
 __all__ = ["Commands", "Done", "SlurmRefusal"]
@@ -112,11 +112,8 @@ class Commands:
             )
         passing = is_passing(said)
         if passing or done.returncode < 0:
-            raise Unavailable(
-                passing or f"{command[0]} was ended by signal {-done.returncode}.",
-                hint="It is tried again; `trainshed engine check slurm` says what is wrong.",
-                code="slurm_unreachable",
-            )
+            words = passing or Words(f"{command[0]} was ended by signal {-done.returncode}.")
+            raise Unavailable(words.reason, hint=words.hint, code="slurm_unreachable")
         raise SlurmRefusal(said or f"{command[0]} ended with code {done.returncode}.")
 
     def _become(self, account: str, environment: dict[str, str]) -> tuple[list[str], dict[str, Any]]:

@@ -12,22 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from trainshed.durable import write_durably
-from trainshed.engines.engine import Allocation, AttemptLaunch, NodeObservation, RemoteStart
+from trainshed.engines.engine import Allocation, AttemptLaunch, NodeObservation, RemoteStart, StopOutcome
 from trainshed.engines.slurm.accounts import find_account
-from trainshed.engines.slurm.answers import (
-    JobEnd,
-    QueuedJob,
-    read_allocation,
-    read_nodes,
-    read_partitions,
-)
+from trainshed.engines.slurm.answers import JobEnd, QueuedJob, read_allocation
 from trainshed.engines.slurm.attempt_folder import AttemptFolder, Submission
 from trainshed.engines.slurm.bad_nodes import BadNodes
-from trainshed.engines.slurm.batch_script import job_name, render_batch_script
+from trainshed.engines.slurm.batch_script import job_name, parse_job_name, render_batch_script
 from trainshed.engines.slurm.board import Board
 from trainshed.engines.slurm.commands import Commands, SlurmRefusal
-from trainshed.engines.slurm.reasons import Words, explain_end, explain_refusal, explain_wait
+from trainshed.engines.slurm.machines import Machines
+from trainshed.engines.slurm.observation import (
+    NodeSight,
+    has_begun,
+    is_plain_end,
+    observe,
+    observe_without_slurm,
+    to_be_ended,
+)
+from trainshed.engines.slurm.reasons import Words, explain_end, explain_refusal
 from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.errors import NotAllowed, Unavailable
 from trainshed.model.flavor import Node
@@ -38,16 +40,14 @@ __all__ = ["SlurmEngine"]
 
 # For so long after a submission a job that Slurm does not show may still be one that it has.
 _UNCONFIRMED_SECONDS = 10.0
-# For so long a controller may be silent before the truth about running jobs counts as not known.
-_PATIENCE_SECONDS = 300.0
-# How long after a rank's end by a signal Slurm is asked whether it was the one who sent it.
-_VERDICT_SECONDS = 30.0
+# The longest pause between two tries to hand over what Slurm does not take just now.
+_LONGEST_PAUSE = 60.0
+# So often a job that Slurm took and does not show is handed over again.
+_MOST_TRIES = 20
 # A stop that the runner does not carry out: after the grace, and this much more, Slurm ends the job.
 _STOP_MARGIN, _UPLOAD_MARGIN = 30.0, 1800.0
-# Ends that come from Slurm: what the runner saw of them are signals only.
-_FROM_OUTSIDE = ("PREEMPTED", "NODE_FAIL", "TIMEOUT", "CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL")
-_MACHINE_FAULTS = ("runner_lost", "node_failed", "no_python", "platform_unreachable")
-_SIGNALS = (9, 15)
+# What is left in Slurm so long after its attempt's end was brought back by a controller that had lost some time.
+_LEFT_OVER_SECONDS = 60.0
 
 log = logging.getLogger("trainshed.engines.slurm")
 
@@ -78,23 +78,14 @@ class SlurmEngine:
         # Archives what a mirror holds of a lost node; returns what could not be brought home, in words.
         self._bring_home = bring_home
         self._board = Board(self._commands, platform, self._pools)
-        self._bad_nodes = BadNodes(home.run / "slurm-nodes.json")
+        bad_nodes = BadNodes(home.run / "slurm-nodes.json")
+        self._machines = Machines(self._commands, bad_nodes, clock)
 
     def capacity(self) -> list[Node]:
         """The machines of all pools; one that belongs to several of them stands there for each."""
-        text = self._commands.run("scontrol", "-o", "show", "nodes").out
-        partitions = read_partitions(self._commands.run("scontrol", "-o", "show", "partitions").out)
-        default = next((name for name, row in partitions.items() if row.get("Default") == "YES"), "")
-        nodes: list[Node] = []
-        for pool in self._pools:
-            nodes += read_nodes(text, pool.name, pool.partition or default, pool.gres)
-        bad = set(self._bad_nodes.names(self._clock()))
-        return [
-            replace(node, state="drained", reason="Starts failed here again and again; left out for an hour.")
-            if node.name in bad and node.state == "ready"
-            else node
-            for node in nodes
-        ]
+        nodes = self._machines.list_all(self._pools)
+        self._end_left_overs()
+        return nodes
 
     def submit(self, launch: AttemptLaunch) -> None:
         """Hand the attempt to Slurm, unless Slurm has it. What Slurm refuses for good ends the attempt."""
@@ -103,19 +94,27 @@ class SlurmEngine:
         wanted = launch.wanted
         assert wanted is not None, "an attempt for Slurm says what it wants"
         known = folder.read()
-        is_fresh = known is not None and self._clock() - known.submitted_at < _UNCONFIRMED_SECONDS
-        account = known.account if known else ""
-        if is_fresh or any(not job.is_over for job in self._board.find(name, account, fresh=True)):
-            return
+        if known is not None:
+            if self._clock() - known.submitted_at < _pause_of(known):
+                return
+            if any(not job.is_over for job in self._find(known, fresh=True)):
+                return
+        else:
+            # Whether the controller is there at all: what is written down below has to be tried.
+            self._board.find(name, fresh=True)
         folder.make(wanted.nodes)
+        tries = known.tries + 1 if known else 1
+        submission = Submission(name, launch.pool, wanted.nodes, wanted.grace, self._clock(), tries=tries)
         try:
             pool = find_pool(launch.pool, self._pools)
             account = find_account(pool, launch.owner)
             start = self._start(launch)
             script = render_batch_script(
-                launch, pool, start, self._platform, self._left_out(pool, wanted.nodes)
+                launch, pool, start, self._platform, self._machines.left_out(pool, wanted.nodes)
             )
-            submission = Submission(name, pool.name, wanted.nodes, wanted.grace, self._clock(), account)
+            submission = replace(submission, account=account)
+            if known is not None and known.id and known.tries >= _MOST_TRIES:
+                raise SlurmRefusal(f"taken {known.tries} times, never shown: are job names changed there?")
             # Written before: after a crash in between, Slurm is asked by name before anything is handed over again.
             folder.write(submission)
             done = self._commands.run(
@@ -131,30 +130,34 @@ class SlurmEngine:
             for index in range(wanted.nodes):
                 folder.write_report(self._report(launch.job_id, launch.attempt, index, ending))
             return
+        except Unavailable as fault:
+            # From now on: a command that was given up after a while may have reached Slurm at its end.
+            late = replace(submission, submitted_at=self._clock(), refusal=fault.message, hint=fault.hint)
+            folder.write(late)
+            self._board.note_change(name)
+            raise
         number = done.out.strip().partition(";")[0]
         folder.write(replace(submission, id=int(number) if number.isdigit() else 0))
-        self._board.ask_again()
+        self._board.note_change(name)
 
     def describe(self, job_id: str, attempt: int, nodes: int) -> list[NodeObservation]:
         """What the mirrors and Slurm say of each node."""
         folder = AttemptFolder(self._home, job_id, attempt)
         submission = folder.read()
-        reports = [folder.report(index) for index in range(nodes)]
-        if all(report is not None and _is_plain_end(report) for report in reports):
+        sights = [folder.sight(index) for index in range(nodes)]
+        if all(is_plain_end(sight.report) for sight in sights):
             # They have said all there is: Slurm need not be asked.
-            self._forgive(submission, reports)
-            return [NodeObservation(index, "ended", report) for index, report in enumerate(reports)]
-        if submission is None:
+            seen = [NodeObservation(index, "ended", sight.report) for index, sight in enumerate(sights)]
+        elif submission is None:
             return [
-                NodeObservation(index, "ended" if report and report.ending else "absent", report)
-                for index, report in enumerate(reports)
+                NodeObservation(index, "ended" if sight.has_ended else "absent", sight.report)
+                for index, sight in enumerate(sights)
             ]
-        try:
-            jobs = self._find(submission)
-        except Unavailable as fault:
-            return self._observe_without_slurm(reports, fault)
-        self._end_doubles(jobs, submission)
-        return self._observe(folder, submission, jobs[0] if jobs else None, reports)
+        else:
+            seen = self._observe(folder, submission, sights)
+        if submission is not None and all(node.state == "ended" for node in seen):
+            self._learn(folder, submission, [node.report for node in seen])
+        return seen
 
     def cancel(
         self,
@@ -162,7 +165,7 @@ class SlurmEngine:
         attempt: int,
         *,
         reason: str,
-        outcome: Literal["stopped", "completed", "hung"] = "stopped",
+        outcome: StopOutcome = "stopped",
     ) -> None:
         """Leave a request to stop in every mirror; what waits in Slurm, or does not obey, is cancelled there."""
         folder = AttemptFolder(self._home, job_id, attempt)
@@ -171,10 +174,14 @@ class SlurmEngine:
             return
         folder.make(submission.nodes)
         for index in range(submission.nodes):
-            stop = folder.node(index).stop
-            if not stop.exists():
-                write_durably(stop, {"reason": reason, "outcome": outcome})
-        for job in self._find(submission):
+            folder.ask_to_stop(index, {"reason": reason, "outcome": outcome})
+        try:
+            jobs = self._find(submission)
+        except Unavailable as fault:
+            # Runners hear of it without Slurm; what waits there is cancelled at one of the next looks.
+            log.info("%s cannot be cancelled in Slurm yet: %s", submission.name, fault)
+            return
+        for job in jobs:
             if job.is_waiting:
                 # By its state as well: one that starts at this very moment is stopped by its runner.
                 self._scancel(submission, job, "--state=PENDING")
@@ -191,7 +198,6 @@ class SlurmEngine:
             if not job.is_over:
                 self._scancel(submission, job)
         end = self._ask_end(submission)
-        hosts: list[str] = []
         for index in range(submission.nodes):
             report = folder.report(index)
             if report is not None and report.ending is not None and not report.left_behind:
@@ -199,8 +205,9 @@ class SlurmEngine:
             ending = (report.ending if report else None) or replace(
                 explain_end(end, index), time=self._clock()
             )
-            fault = self._bring_home(folder.node(index)) if report is not None else ""
+            fault = self._bring_home(folder.node(index))
             fresh = report or self._report(job_id, attempt, index, ending)
+            # The runner's own last report may come at this very moment: it knows better.
             folder.write_report(
                 replace(
                     fresh,
@@ -208,12 +215,9 @@ class SlurmEngine:
                     ending=ending,
                     ended_at=fresh.ended_at or self._clock(),
                     left_behind=(fault,) if fault else (),
-                )
+                ),
+                unless_ended=True,
             )
-            if ending.code in _MACHINE_FAULTS and not hosts:
-                hosts = self._hosts_of(submission)
-        if hosts:
-            self._bad_nodes.blame(hosts, self._clock())
 
     def discard(self, job_id: str, attempt: int) -> bool:
         """Remove the mirrors, unless Slurm still runs the job or cannot say."""
@@ -233,7 +237,7 @@ class SlurmEngine:
         pool = find_pool(launch.pool, self._pools)
         start = self._start(launch)
         wanted = launch.wanted
-        left_out = self._left_out(pool, wanted.nodes) if wanted else []
+        left_out = self._machines.left_out(pool, wanted.nodes) if wanted else []
         script = render_batch_script(launch, pool, start, self._platform, left_out)
         account = find_account(pool, launch.owner)
         command = f"sudo -n -u {account} -- sbatch --parsable" if account else "sbatch --parsable"
@@ -249,96 +253,109 @@ class SlurmEngine:
         for job in self._find(submission):
             if not job.is_over and not job.is_waiting:
                 text = self._commands.run("scontrol", "-d", "show", "job", str(job.id)).out
-                if f"JobName={submission.name}" in text:
+                if f"JobName={job.name}" in text:
                     return read_allocation(text, pool.gres.values())
         return []
 
-    def _find(self, submission: Submission) -> list[QueuedJob]:
-        return self._board.find(submission.name, submission.account)
+    def _find(self, submission: Submission, *, fresh: bool = False) -> list[QueuedJob]:
+        return self._board.find(submission.name, submission.account, number=submission.id, fresh=fresh)
 
     def _ask_end(self, submission: Submission) -> JobEnd | None:
-        return self._board.ask_end(submission.name, submission.account, submission.submitted_at)
+        return self._board.ask_end(
+            submission.name, submission.account, submission.submitted_at, number=submission.id
+        )
 
     def _observe(
-        self,
-        folder: AttemptFolder,
-        submission: Submission,
-        job: QueuedJob | None,
-        reports: list[NodeReport | None],
+        self, folder: AttemptFolder, submission: Submission, sights: list[NodeSight]
     ) -> list[NodeObservation]:
-        has_run = any(report is not None for report in reports)
-        if job is None and not has_run:
-            if self._clock() - submission.submitted_at < _UNCONFIRMED_SECONDS:
-                return _all("queued", reports, "Slurm has not confirmed it yet.")
+        now = self._clock()
+        try:
+            jobs = self._find(submission)
+        except Unavailable as silence:
+            # What Slurm said when it did not take the job tells more than that it says nothing now.
+            fault = Unavailable(submission.refusal, hint=submission.hint) if submission.refusal else silence
+            return observe_without_slurm(sights, fault, now=now, silent_for=self._board.silent_for)
+        job = self._choose(jobs, folder, submission)
+        if job is None and not has_begun(sights):
+            if now - submission.submitted_at < _pause_of(submission):
+                reason = submission.refusal or "Slurm has not confirmed it yet."
+                return [
+                    NodeObservation(index, "queued", None, reason, submission.hint)
+                    for index in range(len(sights))
+                ]
             # Lost by a controller that died, or ended long ago. A second start is refused where the first one began.
-            ended = self._ask_end(submission)
-            return _all("lost" if ended is not None else "absent", reports)
-        if job is not None and job.is_waiting and not has_run:
-            words = explain_wait(job)
-            return [
-                NodeObservation(index, "queued", None, words.reason, words.hint)
-                for index in range(len(reports))
-            ]
-        # One that waits again although it had begun is not given a second life: its attempt is over.
-        is_over = job is None or job.is_over or job.is_waiting
-        seen = []
-        for index, report in enumerate(reports):
-            if report is not None and report.ending is not None:
-                state = job.state if job else self._forgotten_state(submission, report)
-                seen.append(self._judge(folder, index, report, state, is_over=is_over))
-            else:
-                seen.append(NodeObservation(index, "lost" if is_over else "alive", report))
-        return seen
+            state: Literal["lost", "absent"] = "lost" if self._ask_end(submission) is not None else "absent"
+            return [NodeObservation(index, state) for index in range(len(sights))]
+        missing_for = self._board.missing_for(submission.name) if job is None else 0.0
+        for index in to_be_ended(sights, job, now=now, missing_for=missing_for):
+            # Its machine is not the job's any more, but it can still bring home what it has.
+            words = "Slurm has taken the machine away." if job else "Slurm does not know the job any more."
+            folder.ask_to_stop(index, {"reason": words, "outcome": "stopped", "by": "slurm"})
+        return observe(
+            sights,
+            job,
+            now=now,
+            missing_for=missing_for,
+            grace=submission.grace,
+            recall=lambda report: self._recall(submission, report),
+        )
 
-    def _judge(
-        self, folder: AttemptFolder, index: int, report: NodeReport, state: str, *, is_over: bool
-    ) -> NodeObservation:
-        """A final report, with the reason that only Slurm knows where it speaks of a signal alone."""
-        if _is_plain_end(report) or _was_asked_to_stop(folder.node(index)):
-            return NodeObservation(index, "ended", report)
-        if not is_over and self._clock() - report.ended_at < _VERDICT_SECONDS:
-            return NodeObservation(index, "alive", replace(report, ending=None))
-        if state in _FROM_OUTSIDE:
-            ending = replace(explain_end(JobEnd(state), index), time=report.ended_at)
-            return NodeObservation(index, "ended", replace(report, ending=ending))
-        return NodeObservation(index, "ended", report)
-
-    def _forgotten_state(self, submission: Submission, report: NodeReport) -> str:
+    def _recall(self, submission: Submission, report: NodeReport) -> str:
         """What accounting, where there is any, says of a job that the controller does not know any more."""
-        if _is_plain_end(report):
+        if is_plain_end(report):
             return ""
         end = self._ask_end(submission)
         return end.state if end else ""
 
-    def _observe_without_slurm(
-        self, reports: list[NodeReport | None], fault: Unavailable
-    ) -> list[NodeObservation]:
-        """Runners do not need Slurm's controller: for a while they are believed to go on."""
-        if not any(reports):
-            return _all("queued", reports, fault.message)
-        is_long = self._board.silent_for > _PATIENCE_SECONDS
-        return [
-            NodeObservation(index, "ended", report)
-            if report is not None and report.ending is not None
-            else NodeObservation(index, "unknown" if is_long else "alive", report)
-            for index, report in enumerate(reports)
-        ]
+    def _learn(self, folder: AttemptFolder, submission: Submission, reports: list[NodeReport | None]) -> None:
+        def find_job() -> QueuedJob | None:
+            try:
+                return next(iter(self._find(submission)), None)
+            except Unavailable:
+                return None
 
-    def _end_doubles(self, jobs: list[QueuedJob], submission: Submission) -> None:
-        """Of two live jobs of one name only the first may go on: a submission was lost and came back."""
-        for job in [job for job in jobs if not job.is_over][1:]:
-            log.warning("%s is twice in Slurm; %d is cancelled", submission.name, job.id)
-            self._scancel(submission, job)
+        self._machines.learn(folder, submission, reports, find_job)
+
+    def _choose(
+        self, jobs: list[QueuedJob], folder: AttemptFolder, submission: Submission
+    ) -> QueuedJob | None:
+        """Of several jobs of one name the one whose processes run the attempt; no other one may live.
+
+        Two of them come about when a controller takes a job, dies before it has answered, and comes back with it.
+        """
+        run = folder.run()
+        chosen = next((job for job in jobs if job.id == run), jobs[0] if jobs else None)
+        for job in jobs:
+            if job is not chosen and not job.is_over:
+                log.warning("%s is twice in Slurm; %d is cancelled", submission.name, job.id)
+                self._scancel(submission, job)
+        return chosen
+
+    def _end_left_overs(self) -> None:
+        """Cancel jobs in Slurm whose attempts ended here long ago: a controller came back with an old state."""
+        for job in self._board.live_jobs():
+            found = parse_job_name(self._platform, job.name)
+            folder = AttemptFolder(self._home, *found) if found else None
+            submission = folder.read() if folder else None
+            if folder is None or submission is None:
+                continue
+            reports = [folder.report(index) for index in range(submission.nodes)]
+            ends = [report.ended_at for report in reports if report is not None and report.ending is not None]
+            if len(ends) == submission.nodes and self._clock() - max(ends) > _LEFT_OVER_SECONDS:
+                log.warning("%s has ended and is in Slurm still; it is cancelled", job.name)
+                self._scancel(submission, job)
 
     def _scancel(self, submission: Submission, job: QueuedJob, *options: str) -> None:
         # Name and number: a number alone may be another's by now.
-        line = ("scancel", *options, f"--name={submission.name}", str(job.id))
+        line = ("scancel", *options, f"--name={job.name}", str(job.id))
         try:
             self._commands.run(*line, account=submission.account)
         except SlurmRefusal as fault:
             # It has ended by itself in the meantime; if not, the next look shows it again.
             log.info("%s: %s", submission.name, fault.said)
-        self._board.ask_again()
+        except Unavailable as fault:
+            log.info("%s cannot be cancelled in Slurm yet: %s", submission.name, fault)
+        self._board.note_change(submission.name)
 
     def _has_disobeyed(self, folder: AttemptFolder, submission: Submission) -> bool:
         asked = min(folder.node(index).stop.stat().st_mtime for index in range(submission.nodes))
@@ -350,37 +367,6 @@ class SlurmEngine:
         brings_home = any(report is not None and report.stage == "uploading" for report in reports)
         return waited > submission.grace + (_UPLOAD_MARGIN if brings_home else _STOP_MARGIN)
 
-    def _left_out(self, pool: Pool, wanted: int) -> list[str]:
-        bad = self._bad_nodes.names(self._clock())
-        if not bad:
-            return []
-        try:
-            text = self._commands.run("scontrol", "-o", "show", "nodes").out
-        except (SlurmRefusal, Unavailable):
-            return []
-        names = [node.name for node in read_nodes(text, pool.name, pool.partition, pool.gres)]
-        mine = [name for name in bad if name in names]
-        # Better a bad machine than none.
-        return mine if len(names) - len(mine) >= max(wanted, len(names) / 2) else []
-
-    def _hosts_of(self, submission: Submission) -> list[str]:
-        for job in self._find(submission):
-            try:
-                text = self._commands.run("scontrol", "-d", "show", "job", str(job.id)).out
-            except (SlurmRefusal, Unavailable):
-                continue
-            return [item.node for item in read_allocation(text)]
-        return []
-
-    def _forgive(self, submission: Submission | None, reports: list[NodeReport | None]) -> None:
-        if submission is None or not self._bad_nodes.names(self._clock()):
-            return
-        if all(report and report.ending and report.ending.outcome == "completed" for report in reports):
-            try:
-                self._bad_nodes.forgive(self._hosts_of(submission))
-            except Unavailable:
-                return
-
     def _report(self, job_id: str, attempt: int, index: int, ending: Ending) -> NodeReport:
         now = self._clock()
         return NodeReport(
@@ -388,25 +374,8 @@ class SlurmEngine:
         )
 
 
-def _is_plain_end(report: NodeReport) -> bool:
-    """Whether a report is final and does not leave open who sent a signal."""
-    ending = report.ending
-    if ending is None:
-        return False
-    # Slurm signals every process of a node at once: what the runner sees is a sandbox or a rank that is gone.
-    by_signal = ending.signal in _SIGNALS or ending.cause in ("platform", "node")
-    return ending.outcome == "completed" or (ending.outcome == "failed" and not by_signal)
-
-
-def _was_asked_to_stop(folder: RunFolder) -> bool:
-    """Whether the request to stop was there before the final report."""
-    try:
-        return folder.stop.stat().st_mtime_ns <= folder.status.stat().st_mtime_ns
-    except FileNotFoundError:
-        return False
-
-
-def _all(
-    state: Literal["absent", "queued", "lost"], reports: list[NodeReport | None], reason: str = ""
-) -> list[NodeObservation]:
-    return [NodeObservation(index, state, report, reason) for index, report in enumerate(reports)]
+def _pause_of(submission: Submission) -> float:
+    """For how long a submission is waited for before it is tried again."""
+    if not submission.refusal:
+        return _UNCONFIRMED_SECONDS
+    return float(min(_LONGEST_PAUSE, _UNCONFIRMED_SECONDS * max(1, submission.tries)))

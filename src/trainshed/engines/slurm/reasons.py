@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainshed.engines.engine import EXIT_NO_PLATFORM, EXIT_NO_PYTHON, EXIT_REFUSED
+from trainshed.engines.engine import (
+    EXIT_NO_PLATFORM,
+    EXIT_NO_PYTHON,
+    EXIT_REFUSED,
+    EXIT_UNDELIVERED,
+    EXIT_UNFIT,
+)
 from trainshed.engines.slurm.answers import JobEnd, QueuedJob
 from trainshed.model.attempt import Ending
 
@@ -70,28 +76,48 @@ _LIMITS = (
     ("MaxCpuPerAccount", "a limit of its account"),
     ("Max", "a limit that the site set"),
 )
-# What passes by itself: the attempt is handed over again, later.
+_MUNGE = "Start munged there, with the cluster's key; `trainshed engine check slurm` tries it."
+_WAIT_FOR_IT = "It is tried again; `trainshed engine check slurm` says what is wrong."
+# What passes by itself, or when somebody mends it: the attempt is handed over again, later.
 _PASSING = (
-    ("QOSMaxSubmitJob", "The quality of service has as many jobs in Slurm as it may have."),
-    ("AssocMaxSubmitJobLimit", "The account has as many jobs in Slurm as it may have."),
-    ("AssocGrpSubmitJobsLimit", "The account has as many jobs in Slurm as it may have."),
-    ("Job violates accounting/QOS policy", "A limit of its account or quality of service is reached."),
-    ("temporarily unable to accept", "Slurm takes no jobs at this moment."),
-    ("Resource temporarily unavailable", "Slurm takes no jobs at this moment."),
-    ("Maximum", "Slurm has as many jobs as it may have."),
-    ("Unable to contact slurm controller", "Slurm's controller does not answer."),
-    ("Socket timed out", "Slurm's controller does not answer in time."),
-    ("Zero Bytes were transmitted", "Slurm's controller does not answer."),
-    ("Connection refused", "Slurm's controller does not answer."),
+    ("QOSMaxSubmitJob", "The quality of service has as many jobs in Slurm as it may have.", ""),
+    ("AssocMaxSubmitJobLimit", "The account has as many jobs in Slurm as it may have.", ""),
+    ("AssocGrpSubmitJobsLimit", "The account has as many jobs in Slurm as it may have.", ""),
+    (
+        "Job violates accounting/QOS policy",
+        "A limit of its account or quality of service is reached.",
+        "It is tried again when others of its jobs have ended; else ask the cluster's administrator.",
+    ),
+    (
+        "Required partition not available",
+        "The partition takes no jobs: it is inactive or drained.",
+        "It is tried again until the administrator opens the partition; or stop it and use another pool.",
+    ),
+    ("temporarily unable to accept", "Slurm takes no jobs at this moment.", ""),
+    ("Resource temporarily unavailable", "Slurm takes no jobs at this moment.", ""),
+    ("Maximum", "Slurm has as many jobs as it may have.", ""),
+    ("Unable to contact slurm controller", "Slurm's controller does not answer.", _WAIT_FOR_IT),
+    ("Socket timed out", "Slurm's controller does not answer in time.", _WAIT_FOR_IT),
+    ("Zero Bytes were transmitted", "Slurm's controller does not answer.", _WAIT_FOR_IT),
+    ("Connection refused", "Slurm's controller does not answer.", _WAIT_FOR_IT),
     (
         "Protocol authentication error",
         "Slurm refuses the platform's credential: MUNGE does not run, or its key differs.",
+        _MUNGE,
     ),
-    ('Failed to connect to "', "MUNGE does not run on the platform's machine."),
-    ("Munge encode failed", "MUNGE does not run on the platform's machine."),
-    ("Unable to lookup", "Slurm's controller cannot be found."),
-    ("No space left", "A disk of Slurm or of the platform is full."),
-    ("I/O error writing script/environment to file", "The disk of Slurm's controller is full."),
+    ('Failed to connect to "', "MUNGE does not run on the platform's machine.", _MUNGE),
+    ("Munge encode failed", "MUNGE does not run on the platform's machine.", _MUNGE),
+    ("Unable to lookup", "Slurm's controller cannot be found.", _WAIT_FOR_IT),
+    (
+        "No space left",
+        "A disk of Slurm or of the platform is full.",
+        "Make room: StateSaveLocation of the controller, or the platform's own disk. It is tried again.",
+    ),
+    (
+        "I/O error writing script/environment to file",
+        "The disk of Slurm's controller is full.",
+        "Make room in its StateSaveLocation; the job is tried again.",
+    ),
 )
 _REFUSALS = (
     (
@@ -133,7 +159,6 @@ _REFUSALS = (
         "Slurm does not know one of the pool's options.",
         "Correct `options` of the pool.",
     ),
-    ("Required partition not available", "The partition is not available.", _ADMIN),
     ("Access/permission denied", "Slurm does not let the platform submit this job.", _ADMIN),
 )
 
@@ -162,9 +187,11 @@ def explain_wait(job: QueuedJob) -> Words:
     return words
 
 
-def is_passing(text: str) -> str:
-    """What keeps Slurm from taking the job just now, in words; empty when waiting would not help."""
-    return next((words for mark, words in _PASSING if mark in text), "")
+def is_passing(text: str) -> Words | None:
+    """What keeps Slurm from taking the job just now; None when waiting would not help."""
+    return next(
+        (Words(reason, hint or _WAIT_FOR_IT) for mark, reason, hint in _PASSING if mark in text), None
+    )
 
 
 def explain_refusal(text: str) -> Words:
@@ -227,6 +254,18 @@ def explain_end(end: JobEnd | None, node: int) -> Ending:
             "The machine could not reach the platform.",
             "Set public_url and public_obs_url to addresses that the machines reach.",
             "platform",
+        )
+    if end.exit_code == EXIT_UNFIT:
+        return failed(
+            "no_room",
+            "A machine of the job could not make room for it.",
+            "Look at the disk of its temporary folder, or set TRAINSHED_NODE_FOLDER in the pool's `options`.",
+        )
+    if end.exit_code == EXIT_UNDELIVERED:
+        return failed(
+            "undelivered",
+            "The job ran to its end, but its machine could not reach the platform for too long.",
+            "What it made lies for a week in the machine's folder trainshed-<uid>/run-… of TMPDIR; then rerun it.",
         )
     if end.exit_code == EXIT_REFUSED:
         return failed("runner_lost", "Another start of this node had its place already.", cause="platform")

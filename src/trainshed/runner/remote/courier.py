@@ -21,22 +21,23 @@ from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.remote_gang import go_file, ready_file
 from trainshed.runner.remote.ssh_calls import SshCalls
 
-__all__ = ["DELIVERED", "UNWANTED", "Courier"]
+__all__ = ["DELIVERED", "GIVEN_UP", "UNWANTED", "Courier"]
 
-# How a courier ends: everything is delivered, or the platform does not want it any more.
-DELIVERED, UNWANTED = 0, 3
+# How a courier ends: everything is delivered, the platform does not want it any more, or it was away for too long.
+DELIVERED, UNWANTED, GIVEN_UP = 0, 3, 4
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
 _LONGEST_WAIT = 15.0
 _PIECE_BYTES, _REQUEST_BYTES = 1 << 20, 4 << 20
 _MOST_PIECES = 200
-_GIVEN_UP_AFTER = 24 * 3600.0
+_PATIENCE_SECONDS = 24 * 3600.0
 
 
 class Courier:
     """Serves one node until its final report is delivered."""
 
-    def __init__(self, folder: RunFolder, link: PlatformLink) -> None:
+    def __init__(self, folder: RunFolder, link: PlatformLink, *, patience: float = _PATIENCE_SECONDS) -> None:
         self._folder = folder
+        self._patience = patience
         self._link = link
         self._sent: dict[str, int] | None = None
         self._told: tuple[int, int] | None = None
@@ -44,7 +45,7 @@ class Courier:
         self._ssh = SshCalls(folder, lambda name: link.call_back(name))
 
     def run(self) -> int:
-        """Carry until all is delivered; `DELIVERED` or `UNWANTED`."""
+        """Carry until all is delivered; `DELIVERED`, `UNWANTED` or `GIVEN_UP`."""
         pause, wait = _LEAST_PAUSE, _LEAST_PAUSE
         last_heard = time.monotonic()
         while True:
@@ -54,8 +55,11 @@ class Courier:
                 self._stop_runner(refused.message)
                 return UNWANTED
             except TrainshedError:
-                if time.monotonic() - last_heard > _GIVEN_UP_AFTER:
-                    return UNWANTED
+                # As long as the job runs it is not disturbed; only its results do not wait for ever.
+                if not self._has_ended():
+                    last_heard = time.monotonic()
+                elif time.monotonic() - last_heard > self._patience:
+                    return GIVEN_UP
                 time.sleep(wait)
                 wait = min(_LONGEST_WAIT, wait * 2)
                 continue
@@ -96,6 +100,10 @@ class Courier:
     def _stop_runner(self, reason: str) -> None:
         if not self._folder.stop.exists():
             write_durably(self._folder.stop, {"reason": reason, "outcome": "stopped"})
+
+    def _has_ended(self) -> bool:
+        report = self._read_report()[1]
+        return report is not None and report.get("ending") is not None
 
     def _read_report(self) -> tuple[tuple[int, int] | None, dict[str, Any] | None]:
         try:

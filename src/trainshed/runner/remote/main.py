@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import json
 import os
 import secrets
@@ -29,9 +30,15 @@ from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json
 from trainshed.runner.environment.interpreter import find_uv
 from trainshed.runner.node_run import NodeRun
-from trainshed.runner.remote.courier import DELIVERED, UNWANTED, Courier
-from trainshed.runner.remote.node_facts import describe_machine
-from trainshed.runner.remote.node_folder import find_root, forget_old_runs, make_run_folder, take_lock
+from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
+from trainshed.runner.remote.node_facts import describe_machine, node_name
+from trainshed.runner.remote.node_folder import (
+    UNDELIVERED,
+    find_root,
+    forget_old_runs,
+    make_run_folder,
+    take_lock,
+)
 from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.remote_gang import RemoteGang
 from trainshed.runner.remote.ssh_packages import provide_ssh_packages
@@ -44,7 +51,7 @@ __all__ = ["main"]
 
 TOKEN_VARIABLE = "TRAINSHED_RUNNER_TOKEN"
 # What the start script's users read from the exit code (`engines.engine` names them too).
-EXIT_NO_PLATFORM, EXIT_REFUSED = 82, 83
+EXIT_NO_PLATFORM, EXIT_REFUSED, EXIT_UNFIT, EXIT_UNDELIVERED = 82, 83, 84, 85
 # A platform that is away for an hour is waited for, before the job begins and while it runs.
 _CHECK_IN_SECONDS = 2 * 3600.0
 _STORE_SECONDS = 6 * 3600.0
@@ -64,19 +71,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--ca", default="", help="a file with the CA that signed the platform's certificate")
     options = parser.parse_args(arguments)
     token = os.environ.pop(TOKEN_VARIABLE, "")
+    node = _Node(options.url, token, options.node, options.ca)
     try:
-        return _Node(options.url, token, options.node, options.ca).run()
+        return node.run()
     except _Asked:
         return 128 + signal.SIGTERM
     except (NotAuthenticated, Conflict) as refused:
-        sys.stderr.write(f"trainshed: {refused}\n")
+        _say(str(refused))
         return EXIT_REFUSED
+    except HostUnfit as unfit:
+        node.tell_failure(unfit)
+        return 1 if unfit.code == "stopped" else EXIT_UNFIT
     except TrainshedError as fault:
-        sys.stderr.write(f"trainshed: {fault}\n")
+        _say(str(fault))
         return EXIT_NO_PLATFORM
     except OSError as fault:
-        sys.stderr.write(f"trainshed: this machine cannot run the job: {fault}\n")
-        return EXIT_NO_PLATFORM
+        node.tell_failure(_unfit(fault))
+        return EXIT_UNFIT
 
 
 class _Node:
@@ -90,6 +101,8 @@ class _Node:
         self._nonce = secrets.token_hex(16)
         self._is_asked = False
         self._runner = 0
+        # How long the platform may be away before what the job made is left lying here.
+        self._patience = 24 * 3600.0
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -106,6 +119,7 @@ class _Node:
             # Whoever waits for a platform that is away gives up when the machine is taken away.
             self._check()
             raise
+        self._patience = float(ticket["site"]["patience"])
         launch = from_json(NodeLaunch, ticket["launch"])
         folder = make_run_folder(root, launch.job_id, launch.attempt, self._node)
         try:
@@ -125,7 +139,16 @@ class _Node:
             os.close(lock)
             return outcome
         finally:
-            remove_tree(folder.path)
+            if not (folder.path / UNDELIVERED).exists():
+                remove_tree(folder.path)
+
+    def tell_failure(self, fault: TrainshedError) -> None:
+        """Say here and to the platform why this node does not begin."""
+        _say(str(fault))
+        try:
+            self._link(None).tell_failure(fault, node_name(os.environ))
+        except (TrainshedError, ConnectionError) as silent:
+            _say(f"the platform does not know that: {silent}")
 
     def _wait(self, folder: RunFolder, launch: NodeLaunch) -> int:
         """Wait for the runner and the courier, each of which may die before its time."""
@@ -145,7 +168,7 @@ class _Node:
                     os.waitpid(courier, 0)
                     delivered = UNWANTED
             elif pid == courier:
-                if code in (DELIVERED, UNWANTED) or starts >= _COURIER_STARTS:
+                if code in (DELIVERED, UNWANTED, GIVEN_UP) or starts >= _COURIER_STARTS:
                     delivered = code
                     if is_running and self._runner:
                         os.kill(self._runner, signal.SIGTERM)
@@ -153,13 +176,18 @@ class _Node:
                     time.sleep(1)
                     courier, starts = self._start_courier(folder), starts + 1
         ending = _ending(folder)
+        if delivered == GIVEN_UP:
+            # The only copy of what the job made: it stays here for somebody to find.
+            (folder.path / UNDELIVERED).touch()
+            _say(f"the platform could not be reached; what the job made lies in {folder.path}")
+            return EXIT_UNDELIVERED
         return 0 if ending is not None and ending["outcome"] == "completed" and delivered == DELIVERED else 1
 
     def _start_courier(self, folder: RunFolder) -> int:
         def carry() -> int:
             # The scheduler's SIGTERM is for the job; the news of its end must still get out.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            return Courier(folder, self._link(None)).run()
+            return Courier(folder, self._link(None), patience=self._patience).run()
 
         return _fork(carry)
 
@@ -186,6 +214,8 @@ def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
 
 
 def _salvage(folder: RunFolder) -> int:
+    # Nobody brings things home in this one's place: it goes on until the scheduler's SIGKILL.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.umask(0o022)
     claim_namespace()
     salvage_node(folder)
@@ -244,7 +274,7 @@ def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: s
         kept_folders=str(folder.path / "kept"),
         ca_bundle=bundle,
         host_name=given["host_name"],
-        store_patience=_STORE_SECONDS,
+        store_patience=min(_STORE_SECONDS, float(given["patience"])),
     )
     write_durably(folder.site, asdict(site))
     write_durably(folder.secrets, ticket["secrets"])
@@ -286,6 +316,17 @@ def _ending(folder: RunFolder) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return ending
+
+
+def _unfit(fault: OSError) -> HostUnfit:
+    """What keeps this machine from running the node, in words."""
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HostUnfit(
+            f"This machine has no room for the job: {fault}.",
+            hint="Make room, or set TRAINSHED_NODE_FOLDER to a folder of the nodes that has some.",
+            code="no_room",
+        )
+    return HostUnfit(f"This machine cannot run the job: {fault}.", code="node_folder")
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["describe_machine", "listening_ports", "own_address", "visible_devices"]
+__all__ = ["describe_machine", "listening_ports", "node_name", "own_address", "visible_devices"]
 
 # Where schedulers tell which devices of the machine are the job's.
 _DEVICE_VARIABLES = ("TRAINSHED_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "ASCEND_RT_VISIBLE_DEVICES")
@@ -19,13 +19,27 @@ _PORTS = range(20000, 32768)
 
 def describe_machine(url: str, variables: Mapping[str, str]) -> dict[str, Any]:
     """The machine's name, the address at which its peers reach it, its devices and the ports that are taken."""
-    name = variables.get("SLURMD_NODENAME") or socket.gethostname()
     return {
-        "host": re.sub(r"[^A-Za-z0-9._-]", "-", name)[:255] or "node",
+        "host": node_name(variables),
+        "run": _run_of(variables),
         "address": own_address(url),
         "devices": list(visible_devices(variables)),
         "busy_ports": [port for port in listening_ports() if port in _PORTS],
     }
+
+
+def node_name(variables: Mapping[str, str]) -> str:
+    """The name that the scheduler gives to this machine, else its own."""
+    name = variables.get("SLURMD_NODENAME") or socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:255] or "node"
+
+
+def _run_of(variables: Mapping[str, str]) -> str:
+    """Which start of the scheduler this is: its job's number, and how often that was started before."""
+    number, again = (variables.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"))
+    if not number.isdecimal():
+        return ""
+    return f"{number}.{again}" if again.isdecimal() and int(again) else number
 
 
 def own_address(url: str) -> str:

@@ -14,11 +14,14 @@ from trainshed.durable import remove_tree
 from trainshed.model.errors import HostUnfit
 from trainshed.model.home import RunFolder
 
-__all__ = ["find_root", "forget_old_runs", "make_run_folder", "take_lock"]
+__all__ = ["UNDELIVERED", "find_root", "forget_old_runs", "make_run_folder", "take_lock"]
 
 # Nobody holds the lock of a run that was killed; a new one holds it from its first moments on.
 _OLD_SECONDS = 600.0
 _UNUSED_SECONDS = 30 * 24 * 3600.0
+# In the folder of a run whose results the platform never got; such a folder is kept for a while.
+UNDELIVERED = "undelivered"
+_KEPT_SECONDS = 7 * 24 * 3600.0
 
 
 def find_root(variables: Mapping[str, str]) -> Path:
@@ -66,7 +69,8 @@ def forget_old_runs(root: Path) -> None:
             continue
     for path in root.glob("run-*"):
         try:
-            if time.time() - path.stat().st_mtime < _OLD_SECONDS:
+            patience = _KEPT_SECONDS if (path / UNDELIVERED).exists() else _OLD_SECONDS
+            if time.time() - path.stat().st_mtime < patience:
                 continue
             descriptor = os.open(path / "runner.lock", os.O_RDWR | os.O_CLOEXEC)
         except OSError:

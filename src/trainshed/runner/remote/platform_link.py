@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from trainshed.model.errors import TrainshedError
+from trainshed.model.errors import HostUnfit, TrainshedError
 from trainshed.runner.remote.web_socket import WebSocket
 from trainshed.store.outage import Patience
 from trainshed.store.remote.wire import PlatformWire
@@ -20,6 +20,8 @@ from trainshed.store.remote.wire import PlatformWire
 __all__ = ["PlatformLink"]
 
 _POLL_SECONDS = 0.3
+# The scheduler starts all nodes at once; one that has not come by then will not come.
+_PEERS_SECONDS = 900.0
 _CHUNK = 1 << 20
 
 
@@ -49,24 +51,52 @@ class PlatformLink:
         *,
         check: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
+        peers_seconds: float = _PEERS_SECONDS,
     ) -> dict[str, Any]:
         """Take the node, and wait until all others are there; what to run. `check` ends the wait by raising."""
-        said = False
+
+        def body() -> bytes:
+            # Made for each try: after an outage the time of the first one would be a wrong clock.
+            said = {"node": self._node, "nonce": self._nonce, "clock": time.time(), **facts}
+            return json.dumps(said).encode()
+
+        waiting_since = 0.0
         while True:
             check()
-            body = {"node": self._node, "nonce": self._nonce, "clock": time.time(), **facts}
             answer: dict[str, Any] = self._wire.call(
-                "POST",
-                "check-in",
-                headers={"content-type": "application/json"},
-                body=json.dumps(body).encode(),
+                "POST", "check-in", headers={"content-type": "application/json"}, body=body
             )
             if "launch" in answer:
                 return answer
-            if not said:
-                said = True
-                say(f"waiting for the nodes {answer.get('waiting_for')} of this job")
+            missing = answer.get("waiting_for")
+            if answer.get("stop") is not None:
+                raise HostUnfit(str(answer["stop"].get("reason") or "The job was stopped."), code="stopped")
+            if not waiting_since:
+                waiting_since = time.monotonic()
+                say(f"waiting for the nodes {missing} of this job")
+            if time.monotonic() - waiting_since > peers_seconds:
+                raise HostUnfit(
+                    f"The other nodes of this job ({missing}) have not come within {peers_seconds:.0f} s.",
+                    hint="Their machines could not start a runner: see their own logs, or leave them out.",
+                    code="peers_missing",
+                )
             time.sleep(_POLL_SECONDS)
+
+    def tell_failure(self, fault: TrainshedError, host: str) -> None:
+        """Say why this node will not begin. Tried once: the exit code tells something, too."""
+        said = {
+            "node": self._node,
+            "nonce": self._nonce,
+            "host": host,
+            "code": fault.code,
+            "message": fault.message[:2000],
+            "hint": fault.hint[:1000],
+        }
+        headers = {"content-type": "application/json"}
+        with self._wire.send(
+            "POST", "failed-start", headers=headers, body=json.dumps(said).encode()
+        ) as answer:
+            answer.read()
 
     def report(
         self,

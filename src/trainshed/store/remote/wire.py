@@ -100,13 +100,14 @@ class PlatformWire:
         query: Mapping[str, str] | None = None,
         *,
         headers: Mapping[str, str] | None = None,
-        body: bytes | bytearray | memoryview = b"",
+        body: bytes | bytearray | memoryview | Callable[[], bytes] = b"",
     ) -> Any:
-        """The JSON answer to a request that may be repeated."""
+        """The JSON answer to a request that may be repeated; a body that tells the time is made anew for each try."""
         began, wait = time.monotonic(), _FIRST_WAIT
         while True:
             try:
-                with self.send(method, path, query, headers=headers, body=body) as answer:
+                data = body() if callable(body) else body
+                with self.send(method, path, query, headers=headers, body=data) as answer:
                     data = answer.read()
                 return json.loads(data) if data else None
             except (Unavailable, ConnectionError, ValueError) as error:
