@@ -69,9 +69,11 @@ def check_sandbox(settings: Settings) -> None:
 
 def check_settings(settings: Settings) -> None:
     """Refuse settings that could only fail later."""
+    from trainshed.daemon.slurm_check import check_pools
     from trainshed.services.store_place import check_store_settings
 
     check_store_settings(settings)
+    check_pools(settings)
     if settings.rehearse:
         parse_rehearsal(settings.rehearse)
     if settings.port == settings.obs_port and settings.port != 0:

@@ -14,17 +14,47 @@ from trainshed.daemon.slurm_trial import examine_platform, try_pool
 from trainshed.engines.slurm.answers import read_gres, read_nodes, read_partitions
 from trainshed.engines.slurm.commands import Commands, SlurmRefusal
 from trainshed.engines.slurm.reasons import explain_refusal
-from trainshed.model.errors import TrainshedError, Unavailable
+from trainshed.model.errors import HostUnfit, InvalidInput, TrainshedError, Unavailable, suggest
 from trainshed.model.home import Home
 from trainshed.model.pools import Pool
 from trainshed.model.settings import Settings
 from trainshed.services.public_urls import api_url, obs_url
 
-__all__ = ["examine_slurm"]
+__all__ = ["check_pools", "examine_slurm"]
 
 _PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel")
 _OLDEST = (20, 11)
+# A start does not wait long for a controller that is away.
+_START_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def check_pools(settings: Settings, commands: Commands | None = None) -> None:
+    """Refuse pools that the cluster does not have. A controller that is away is no reason: it may come back."""
+    pools = [pool for pool in settings.all_pools if pool.engine == "slurm"]
+    if not pools:
+        return
+    commands = commands or Commands(seconds=_START_SECONDS)
+    missing = [finding for finding in _examine_programs(commands) if finding.level == "bad"]
+    if missing:
+        raise HostUnfit(
+            f"The pool '{pools[0].name}' is in Slurm, whose command {missing[0].subject} is not on this machine.",
+            hint=missing[0].fix,
+            code="slurm_missing",
+        )
+    try:
+        partitions = read_partitions(commands.run("scontrol", "-o", "show", "partitions").out)
+    except TrainshedError:
+        return
+    for pool in pools:
+        for name in pool.partition.split(",") if pool.partition else ():
+            if name not in partitions:
+                raise InvalidInput(
+                    f"The pool '{pool.name}' names the partition '{name}', which the cluster does not have.",
+                    hint=f"{suggest(name, partitions)} `sinfo -s` shows them.",
+                    code="unknown_partition",
+                    where=f"settings.toml: pools.{pool.name}",
+                )
 
 
 def examine_slurm(
