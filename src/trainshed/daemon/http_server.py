@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainshed.daemon.tls import CertificateWatch
 
-__all__ = ["serve"]
+__all__ = ["serve", "watch_certificate_file"]
 
 # How often a server looks whether its certificate was renewed.
 LOOK_SECONDS = 60.0
@@ -70,7 +70,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
     announcing = asyncio.create_task(_announce(host, port, on_ready))
-    watching = asyncio.create_task(_watch_certificate(tls, server.stop)) if tls else None
+    watching = asyncio.create_task(watch_certificate_file(tls, server.stop)) if tls else None
     try:
         await server.serve()
     except TimeoutError:
@@ -87,7 +87,7 @@ async def _serve(
         raise SystemExit(1)
 
 
-async def _watch_certificate(tls: CertificateWatch, stop: Callable[[], None]) -> None:
+async def watch_certificate_file(tls: CertificateWatch, stop: Callable[[], None]) -> None:
     """Call `stop` when another certificate is to be used."""
     await asyncio.sleep(LOOK_SECONDS)
     while not await asyncio.to_thread(tls.is_replaced):

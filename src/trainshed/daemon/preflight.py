@@ -32,8 +32,10 @@ SERVER_MODULES = (
     "cryptography",
     "fastapi",
     "granian",
+    "httptools",
     "jinja2",
     "sqlalchemy",
+    "uvloop",
 )
 _PORT_WAIT_SECONDS = 3.0
 # A port given out here is bound a moment later: until then no outgoing connection may happen to get it.

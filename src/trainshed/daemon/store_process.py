@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainshed.daemon.http_server import serve
 from trainshed.daemon.process import begin
+from trainshed.daemon.store_server import serve_store
 from trainshed.daemon.tls import watch_certificate
 
 __all__ = ["main"]
@@ -19,7 +19,7 @@ def main() -> int:
     platform = open_platform(process.home, process.settings)
     apply_default_quota(platform.store, process.settings)
     keep_tidy(platform.store)
-    serve(
+    serve_store(
         create_app(platform),
         process.settings.host,
         process.settings.obs_port,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from trainshed.api.obs import native, protocol
 from trainshed.api.obs.desk import Desk
-from trainshed.api.obs.exchange import Exchange, Receive, Scope, Send, TransferBroken
+from trainshed.api.obs.exchange import Exchange, TransferBroken
+from trainshed.api.obs.wire.connection import Handler
+from trainshed.api.obs.wire.request import Request
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.services.certificates import list_bucket_domains
 from trainshed.services.platform import Platform
@@ -22,30 +23,30 @@ _THREADS = 24
 _log = logging.getLogger("trainshed.store")
 
 
-def create_app(platform: Platform) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """The ASGI application of the store process."""
+def create_app(platform: Platform) -> Handler:
+    """What answers every request of the store process."""
     executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
     desk = Desk(_THREADS)
     domains = list_bucket_domains(platform.settings)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return await _live(receive, send)
-        if scope["type"] == "http":
-            exchange = Exchange(scope, receive, send, executor, desk)
-            # No bucket has the name `_`; one may be called `healthz`, but whoever means it signs.
-            if exchange.parts[:1] == ["_"] or _is_health(exchange):
-                await _serve_own(platform, exchange)
-            else:
-                await protocol.serve(platform, exchange, domains)
-        return None
+    async def app(request: Request) -> None:
+        exchange = Exchange(request, executor, desk)
+        # No bucket has the name `_`; one may be called `healthz`, but whoever means it signs.
+        if (
+            exchange.path.startswith(("/_/", "/_?", "/%5F", "/%5f"))
+            or exchange.path == "/_"
+            or _is_health(exchange)
+        ):
+            await _serve_own(platform, exchange)
+        else:
+            await protocol.serve(platform, exchange, domains)
 
     return app
 
 
 async def _serve_own(platform: Platform, exchange: Exchange) -> None:
     try:
-        if exchange.parts == ["healthz"]:
+        if exchange.path == "/healthz":
             await exchange.at_desk(platform.store.buckets, "")
             await exchange.answer_json({"status": "ok"})
         elif exchange.parts[:2] == ["_", "v1"]:
@@ -68,16 +69,8 @@ async def _serve_own(platform: Platform, exchange: Exchange) -> None:
 
 def _is_health(exchange: Exchange) -> bool:
     return (
-        exchange.parts == ["healthz"]
+        exchange.path == "/healthz"
         and exchange.method in ("GET", "HEAD")
         and not exchange.raw_query
         and "authorization" not in exchange.headers
     )
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

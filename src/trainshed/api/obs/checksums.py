@@ -52,7 +52,8 @@ class _Crc32c:
         self._value = 0
 
     def update(self, data: bytes, /) -> None:
-        self._value = self._extend(self._value, data)
+        # The library takes nothing that could change under its hands, as bodies come.
+        self._value = self._extend(self._value, bytes(data))
 
     def digest(self) -> bytes:
         return self._value.to_bytes(4, "big")

@@ -1,39 +1,28 @@
-"""One HTTP request and its answer, on plain ASGI: parsing, JSON, errors, and bytes that stream both ways."""
+"""One HTTP request and its answer: parsing, JSON, errors, and bytes that stream both ways."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
-from types import TracebackType
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from trainshed.api.obs.desk import Desk, Later
+from trainshed.api.obs.wire.request import Request, TransferBroken, send_stretch
 from trainshed.model.errors import InvalidInput, NotAuthenticated, TrainshedError, Unavailable
 
-__all__ = ["Exchange", "Receive", "Scope", "Send", "TransferBroken", "UnsatisfiableRange", "parse_range"]
+__all__ = ["Exchange", "TransferBroken", "UnsatisfiableRange", "parse_range"]
 
 T = TypeVar("T")
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# A sender that is silent for longer is gone, though its machine may never say so.
-IDLE_SECONDS = 120.0
 _CHUNK = 1 << 20
-# Smaller than what is sent: a thousand slow uploads at once must fit into memory.
-_PIECE = 1 << 19
 _DRAIN = 8 << 20
 _DRAIN_SECONDS = 5.0
 # What is sent at once.
 _SMALL = 1 << 18
-
-
-class TransferBroken(Exception):
-    """The other side hung up: there is nobody to answer."""
 
 
 class UnsatisfiableRange(InvalidInput):
@@ -43,69 +32,32 @@ class UnsatisfiableRange(InvalidInput):
     code = "invalid_range"
 
 
-class _Silence:
-    """Ends the waiting within its `with` blocks when nothing is heard for too long.
-
-    One timer for a whole body: most of its messages are there already, and a timeout for each costs more than it does.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        self._since: float | None = None
-        self._is_over = False
-        self._timer = self._loop.call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        now = self._loop.time()
-        since = now if self._since is None else self._since
-        if now - since >= self._seconds and self._task is not None:
-            self._is_over = True
-            self._task.cancel()
-        else:
-            self._timer = self._loop.call_at(since + self._seconds, self._look)
-
-    def end(self) -> None:
-        """Listen no more."""
-        self._timer.cancel()
-
-    def __enter__(self) -> None:
-        self._since = self._loop.time()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._since = None
-        if self._is_over and kind is asyncio.CancelledError:
-            assert self._task is not None
-            if self._task.uncancel() == 0:
-                raise TransferBroken from None
-
-
 class Exchange:
     """A request, and the way to answer it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, executor: Executor, desk: Desk) -> None:
-        self._receive = receive
-        self._send = send
+    def __init__(self, request: Request, executor: Executor, desk: Desk) -> None:
+        self._request = request
         self._executor = executor
         self._desk = desk
-        self.method: str = scope["method"]
-        self.scheme: str = scope.get("scheme", "http")
-        path = scope.get("raw_path") or scope["path"].encode()
+        head = request.head
+        self.method = head.method
+        self.scheme = request.scheme
         # As on the wire, percent signs and all: that is what a signature is made over.
-        self.path = path.decode("latin-1").partition("?")[0]
-        self.raw_query: str = scope.get("query_string", b"").decode("latin-1")
-        # Split before decoding: an encoded slash belongs to a name.
-        self.parts = [unquote(part) for part in self.path.split("/")[1:]]
-        self.headers: dict[str, str] = {}
-        for name, value in scope["headers"]:
-            known, text = name.decode("latin-1").lower(), value.decode("latin-1")
-            self.headers[known] = f"{self.headers[known]},{text}" if known in self.headers else text
-        self.has_begun = False
-        self._has_ended = False
+        self.path = head.path
+        self.raw_query = head.query
+        self.headers = head.headers
+        self._was_asked_first = head.expects_continue
         self._has_read = False
+
+    @property
+    def parts(self) -> list[str]:
+        """The names in the path. They are split before they are decoded: an encoded slash belongs to a name."""
+        return [unquote(part) for part in self.path.split("/")[1:]]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the answer is out."""
+        return self._request.has_answered
 
     # --- the request ---
 
@@ -132,33 +84,9 @@ class Exchange:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body in pieces of some size; a body that breaks off raises."""
-        announced = self.headers.get("content-length")
-        total, held, size = 0, list[bytes](), 0
-        silence = _Silence(IDLE_SECONDS)
-        try:
-            while True:
-                self._has_read = True
-                with silence:
-                    message = await self._receive()
-                if message["type"] != "http.request":
-                    raise TransferBroken
-                body = message.get("body", b"")
-                if body:
-                    held.append(body)
-                    size += len(body)
-                    total += len(body)
-                if size >= _PIECE:
-                    yield b"".join(held)
-                    held, size = [], 0
-                if not message.get("more_body", False):
-                    self._has_ended = True
-                    break
-        finally:
-            silence.end()
-        if announced is not None and str(total) != announced:
-            raise TransferBroken
-        if held:
-            yield b"".join(held)
+        self._has_read = True
+        while (piece := await self._request.read()) is not None:
+            yield cast(bytes, piece)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run what takes its time or waits for the disk, such as moving a large piece."""
@@ -172,8 +100,7 @@ class Exchange:
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         """Send a short answer."""
-        await self._start(status, {"content-length": str(len(body)), **headers})
-        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
+        self._request.answer(status, self._complete({"content-length": str(len(body)), **headers}), body)
 
     async def answer_json(self, data: Any, status: int = 200) -> None:
         """Send JSON."""
@@ -195,23 +122,24 @@ class Exchange:
         """Take a little more of a body that is refused: a client that still sends may not see the answer."""
         if self._was_never_asked():
             return  # The client asked before it sent anything.
-        left = _DRAIN if self.method in ("PUT", "POST") and not self._has_ended else 0
+        left = _DRAIN
         try:
             async with asyncio.timeout(_DRAIN_SECONDS):
-                while left > 0:
-                    message = await self._receive()
-                    left -= len(message.get("body", b""))
-                    if message["type"] != "http.request" or not message.get("more_body", False):
-                        return
+                while left > 0 and not self._request.is_complete:
+                    left -= len(await self._request.read() or b"")
         except TimeoutError:
             # It does not send: then it may well listen.
             return
 
     def _was_never_asked(self) -> bool:
         """Whether the client waits for `100 Continue` and did not get it."""
-        return "100-continue" in self.headers.get("expect", "").lower() and (
-            not self._has_read or self.headers.get("content-length") == "0"
-        )
+        return self._was_asked_first and (not self._has_read or self.headers.get("content-length") == "0")
+
+    def _complete(self, headers: dict[str, str]) -> dict[str, str]:
+        if self._was_asked_first and self._was_never_asked():
+            # boto3 takes the status of such an answer for that of its next one on the same connection.
+            headers["connection"] = "close"
+        return headers
 
     async def answer_file(self, status: int, headers: Mapping[str, str], file: BinaryIO, length: int) -> None:
         """Send `length` bytes of a file from where it stands; stops when the other side hangs up."""
@@ -221,33 +149,51 @@ class Exchange:
                 body = await self.in_thread(_read_exactly, file, length)
             await self.answer(status, headers, body)
             return
-        await self._start(status, {"content-length": str(length), **headers})
-        hung_up = asyncio.create_task(self._wait_for_hang_up())
+        complete = self._complete({"content-length": str(length), **headers})
+        place = _find_place(file)
+        socket = self._request.socket() if place is not None else -1
+        if place is not None and socket >= 0:
+            try:
+                await self._send_file(socket, self._request.render_head(status, complete), *place, length)
+            finally:
+                os.close(socket)
+            return
+        self._request.begin_answer(status, complete)
         # One piece is read while the one before is sent.
         reading = asyncio.ensure_future(self.in_thread(_read_exactly, file, min(_CHUNK, length)))
         try:
-            while length > 0 and not hung_up.done():
+            while length > 0:
                 body = await reading
                 length -= len(body)
                 if length > 0:
                     reading = asyncio.ensure_future(self.in_thread(_read_exactly, file, min(_CHUNK, length)))
-                await self._send({"type": "http.response.body", "body": body, "more_body": length > 0})
+                await self._request.send(body)
         finally:
-            hung_up.cancel()
             # The caller closes the file: nobody may be reading it then.
             await asyncio.wait([reading])
 
-    async def _wait_for_hang_up(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    async def _send_file(self, socket: int, head: bytes, file: int, offset: int, length: int) -> None:
+        """Have the kernel send a file: its bytes never come here."""
+        while length > 0:
+            try:
+                sent, count = await self.in_thread(send_stretch, socket, head, file, offset, length)
+            except EOFError:
+                raise _damaged() from None
+            except OSError:
+                raise TransferBroken from None
+            head, offset, length = head[sent:], offset + count, length - count
+            if self._request.is_broken:
+                raise TransferBroken
+            if length > 0:
+                await self._request.writable(socket)
 
-    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
-        self.has_begun = True
-        if self._was_never_asked():
-            # boto3 takes the status of such an answer for that of its next one on the same connection.
-            headers = {**headers, "connection": "close"}
-        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+def _find_place(file: BinaryIO) -> tuple[int, int] | None:
+    """The descriptor of a file and where it stands; None for what only looks like a file."""
+    try:
+        return file.fileno(), file.tell()
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _read_cached(file: BinaryIO, length: int) -> bytes | None:
@@ -264,8 +210,12 @@ def _read_cached(file: BinaryIO, length: int) -> bytes | None:
 def _read_exactly(file: BinaryIO, length: int) -> bytes:
     data = file.read(length)
     if len(data) != length:
-        raise Unavailable("The object's file is shorter than it should be.", code="blob_damaged")
+        raise _damaged()
     return data
+
+
+def _damaged() -> Unavailable:
+    return Unavailable("The object's file is shorter than it should be.", code="blob_damaged")
 
 
 def parse_range(header: str, size: int) -> tuple[int, int] | None:
