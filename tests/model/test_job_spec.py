@@ -47,6 +47,18 @@ def test_a_minimal_job_takes_all_defaults() -> None:
         ({"priority": 101}, "priority", "less than or equal to 100"),
         ({"parameters": {"a b": 1}}, "parameters.a b", "not a usable name"),
         ({"log_url": "logs"}, "log_url", "obs://"),
+        ({"warn_before": "5m"}, "warn_before", "goes with `time_limit`"),
+        ({"warn_before": "5m", "time_limit": "5m"}, "warn_before", "shorter than `time_limit`"),
+        ({"warn_signal": "USR2"}, "warn_signal", "goes with `warn_before`"),
+        (
+            {"warn_signal": "KILL", "warn_before": 1, "time_limit": 9},
+            "warn_signal",
+            "'USR1', 'USR2' or 'TERM'",
+        ),
+        ({"on_time_limit": "restart", "restarts": 1}, "on_time_limit", "goes with `time_limit`"),
+        ({"on_time_limit": "restart", "time_limit": 9}, "on_time_limit", "`restarts`"),
+        ({"idle_action": "stop"}, "idle_action", "goes with `idle_after`"),
+        ({"idle_after": -1}, "idle_after", "greater than or equal to 0"),
     ],
 )
 def test_a_fault_is_refused_with_its_path_and_a_reason(change: dict[str, Any], where: str, says: str) -> None:

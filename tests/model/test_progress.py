@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.model.attempt import Ending, NodeReport
+from trainshed.model.idleness import IdleRule
 from trainshed.model.phase import TRANSITIONS, Detail, Phase
-from trainshed.model.progress import FREE_STARTS, AttemptFacts, NodeFacts, decide_step, restart_delay
+from trainshed.model.progress import (
+    FREE_STARTS,
+    MOST_ATTEMPTS,
+    AttemptFacts,
+    NodeFacts,
+    decide_step,
+    restart_delay,
+)
 
 JOB = AttemptFacts(Phase.RUNNING, 1, 0, 0, False)
 COMPLETED = Ending("completed")
@@ -149,3 +157,44 @@ def test_a_job_that_keeps_failing_rests_longer_each_time() -> None:
     step = decide_step(job, [ended(LOST)])
     assert (step.kind, step.delay) == ("restart", 20.0)
     assert decide_step(replace(job, attempt=1), [ended(LOST)]).delay == 0.0
+
+
+def test_a_job_that_may_be_preempted_comes_back_and_keeps_its_restarts() -> None:
+    taken = Ending("failed", "node", "preempted", "taken")
+    assert decide_step(JOB, [ended(taken)]).phase is Phase.FAILED
+    step = decide_step(replace(JOB, restarts=1, attempt=1), [ended(taken)])
+    assert (step.kind, step.counted, step.detail, step.delay) == ("restart", True, Detail.PREEMPTED, 0.0)
+    job = replace(JOB, is_preemptible=True, attempt=9, starts_without_launch=8)
+    step = decide_step(job, [ended(taken)])
+    assert (step.kind, step.counted, step.delay) == ("restart", False, 0.0)
+    assert decide_step(replace(job, attempt=MOST_ATTEMPTS), [ended(taken)]).phase is Phase.FAILED
+    # Only a preemption is free for it.
+    assert decide_step(job, [ended(LOST)]).phase is Phase.FAILED
+    assert decide_step(replace(job, stop_requested=True), [ended(taken)]).phase is Phase.TERMINATED
+
+
+def test_after_the_time_limit_a_job_goes_on_if_it_says_so() -> None:
+    limit = Ending("failed", "limit", "time_limit", "over")
+    job = replace(JOB, restarts=2, attempt=2, goes_on_after_limit=True)
+    step = decide_step(job, [ended(limit)])
+    assert (step.kind, step.counted, step.delay) == ("restart", True, 0.0)
+    assert decide_step(replace(job, attempt=3), [ended(limit)]).phase is Phase.FAILED
+    assert decide_step(replace(job, goes_on_after_limit=False), [ended(limit)]).phase is Phase.FAILED
+    hang = Ending("failed", "limit", "hang", "silent")
+    assert decide_step(job, [ended(hang)]).phase is Phase.FAILED
+
+
+def test_a_job_is_idle_when_all_its_nodes_are_for_as_long_as_its_rule_says() -> None:
+    idle = NodeFacts("alive", report(idle_since=100.0))
+    job = replace(JOB, idle=IdleRule(60, 600), now=150.0)
+    assert decide_step(job, [idle]).detail is Detail.TRAINING
+    job = replace(job, now=170.0)
+    assert (decide_step(job, [idle, idle]).kind, decide_step(job, [idle]).detail) == ("keep", Detail.IDLE)
+    assert decide_step(job, [idle, NodeFacts("alive", report())]).detail is Detail.TRAINING
+    step = decide_step(replace(job, now=700.0), [idle])
+    assert (step.kind, step.detail) == ("idle", Detail.IDLE) and "for 10 min" in step.reason
+    assert decide_step(replace(job, now=700.0, stop_requested=True), [idle]).kind == "cancel"
+    assert decide_step(replace(job, now=700.0, idle=IdleRule()), [idle]).detail is Detail.TRAINING
+    # A job that is held open for people is no idle one.
+    held = NodeFacts("alive", report(idle_since=100.0, held_since=90.0))
+    assert decide_step(replace(job, now=700.0, hold=7200), [held, held]).detail is Detail.HELD

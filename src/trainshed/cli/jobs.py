@@ -22,7 +22,7 @@ from trainshed.cli.presentation import (
 from trainshed.model.phase import Phase
 
 if TYPE_CHECKING:
-    from trainshed.client.results import Job
+    from trainshed.client.results import Attempt, Job
 
 __all__ = ["delete", "explain", "jobs", "rerun", "show", "stop"]
 
@@ -96,6 +96,7 @@ def show(job: str, as_json: bool) -> None:
             print_json(found)
             return
         events = client.events(found.id)
+        attempts = client.attempts(found.id) if found.attempt > 1 else []
         left = client.files(found.id) if found.is_ended and found.attempt else []
     spec = found.spec
     ending, wait = found.ending or {}, found.wait or {}
@@ -122,7 +123,7 @@ def show(job: str, as_json: bool) -> None:
             ("Started", format_time(found.started_at)),
             ("Ended", format_time(found.ended_at)),
             ("Time", _run_time(found)),
-            ("Attempts", str(found.attempt) if found.attempt > 1 else ""),
+            ("Attempts", "\n".join(_tell_attempt(attempt) for attempt in attempts)),
             (
                 "Left behind",
                 f"{len(left)} files, {format_size(sum(file.size for file in left))}: `trainshed files {found.name}`"
@@ -136,6 +137,18 @@ def show(job: str, as_json: bool) -> None:
         for event in events:
             mark = "" if event.level == "info" else f"{event.level}: "
             click.echo(f"{format_time(event.time)}  {mark}{event.message}")
+
+
+def _tell_attempt(attempt: Attempt) -> str:
+    ending = attempt.ending or {}
+    if not ending:
+        return f"{attempt.attempt}: {attempt.state}, in {attempt.engine}"
+    how = str(ending.get("code") or ending.get("outcome"))
+    took = ""
+    if attempt.started_at is not None and attempt.ended_at is not None:
+        took = f" after {format_duration(attempt.ended_at - attempt.started_at)}"
+    message = str(ending.get("message") or "")
+    return f"{attempt.attempt}: {how}{took}" + (f": {message}" if message else "")
 
 
 @click.command()

@@ -21,15 +21,18 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 @click.option("--name", "names", multiple=True, help="Only this metric; may be given several times.")
 @click.option("--points", is_flag=True, help="Print every point.")
 @click.option("--system", is_flag=True, help="Use of cores, memory and devices in place of the job's own.")
+@click.option("--attempt", type=click.IntRange(1), help="Of this attempt in place of the last one.")
 @json_option
-def metrics(job: str, names: tuple[str, ...], points: bool, system: bool, as_json: bool) -> None:
+def metrics(
+    job: str, names: tuple[str, ...], points: bool, system: bool, attempt: int | None, as_json: bool
+) -> None:
     """Show the metrics of a JOB: loss, accuracy, throughput and what it logged itself."""
     with open_client() as client:
         found = client.get(job)
         series = (
-            client.system_metrics(found.id)
+            client.system_metrics(found.id, attempt=attempt)
             if system
-            else client.metrics(found.id, list(names) or None, limit=2000)
+            else client.metrics(found.id, list(names) or None, limit=2000, attempt=attempt)
         )
     if system and names:
         series = [item for item in series if item.name in names]

@@ -98,6 +98,7 @@ def _ending_options(command: Any) -> Any:
 @click.option("--time-limit", metavar="TIME", help="The job is stopped after it: 90s, 45m, 2h.")
 @click.option("--restarts", type=int, help="Starts again after failures that were not its own.")
 @click.option("--hang-after", metavar="TIME", help="The job fails when nothing happens for so long: 30m, 2h.")
+@click.option("--idle-after", metavar="TIME", help="The job counts as idle when it uses nothing for so long.")
 @click.option(
     "--checkpoints", metavar="URL", help="obs:// folder of checkpoints: there at the start, kept at the end."
 )
@@ -120,15 +121,21 @@ def run(
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--pool", help="Which machines, whatever the file says (see `trainshed nodes`).")
 @_ending_options
 def submit(
-    file: Path, follow: bool, dry_run: bool, as_json: bool, changes: tuple[tuple[str, str], ...]
+    file: Path,
+    pool: str | None,
+    follow: bool,
+    dry_run: bool,
+    as_json: bool,
+    changes: tuple[tuple[str, str], ...],
 ) -> None:
     """Run the training job that a YAML (or JSON) FILE describes.
 
     Its code folder is meant relative to the file; secrets without a value come from this environment.
     """
-    job = apply_changes(read_job_file(file), changes)
+    job = apply_changes(read_job_file(file), (*((("pool", pool),) if pool else ()), *changes))
     _execute(job, file, follow=follow, dry_run=dry_run, as_json=as_json)
 
 

@@ -155,13 +155,16 @@ class Client(Directory):
         answer = self._transport.get(_job_path(job, "attempts"))
         return [read_result(Attempt, item) for item in answer["attempts"]]
 
-    def metrics(self, job: str, names: list[str] | None = None, limit: int = 1000) -> list[MetricSeries]:
-        """The metrics of a job, at most `limit` points of each."""
-        return _series(self._transport.get(_job_path(job, "metrics"), name=names or None, limit=limit))
+    def metrics(
+        self, job: str, names: list[str] | None = None, limit: int = 1000, attempt: int | None = None
+    ) -> list[MetricSeries]:
+        """The metrics of a job, at most `limit` points of each; of its last attempt unless another is named."""
+        path = _job_path(job, "metrics")
+        return _series(self._transport.get(path, name=names or None, limit=limit, attempt=attempt))
 
-    def system_metrics(self, job: str, limit: int = 1000) -> list[MetricSeries]:
-        """Use of cores, memory and devices over the job's life."""
-        return _series(self._transport.get(_job_path(job, "system-metrics"), limit=limit))
+    def system_metrics(self, job: str, limit: int = 1000, attempt: int | None = None) -> list[MetricSeries]:
+        """Use of cores, memory and devices over an attempt's life."""
+        return _series(self._transport.get(_job_path(job, "system-metrics"), limit=limit, attempt=attempt))
 
     def add_metrics(self, job: str, points: list[dict[str, Any]]) -> int:
         """Record metric points of a running job; returns how many."""

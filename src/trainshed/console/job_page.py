@@ -160,6 +160,7 @@ class JobPages:
             "job": job,
             "ended": phase.is_terminal,
             "explanation": explanation,
+            "attempts": jobs.attempts(self._site.platform, caller, job.id) if job.attempt > 1 else [],
             "events": events[-_STORY_LIMIT:],
             "events_left_out": max(0, len(events) - _STORY_LIMIT),
             "default_stream": _telling_stream(job),
@@ -184,7 +185,7 @@ class _Owned:
 def _telling_stream(job: JobView) -> str:
     """The log to open first: of what failed; empty: any with lines."""
     stream = telling_stream(job.ending or {})
-    return stream or ("rank-0" if job.detail in ("training", "uploading") else "")
+    return stream or ("rank-0" if job.detail in ("training", "training, idle", "uploading") else "")
 
 
 def _as_yaml(spec: dict[str, Any]) -> str:

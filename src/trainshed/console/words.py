@@ -34,6 +34,7 @@ DETAILS: dict[str, str] = {
     "staging": _("staging inputs"),
     "installing": _("installing packages"),
     "training": _("training"),
+    "training, idle": _("training, idle"),
     "uploading": _("uploading outputs"),
     "training ended, held open": _("training ended, held open"),
     "stopping": _("stopping"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,6 +15,7 @@ from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
 from trainshed.engines.engine import Engine, NodeObservation
 from trainshed.model.attempt import Ending
+from trainshed.model.idleness import rule_for
 from trainshed.model.job_spec import render_duration
 from trainshed.model.launch_plan import to_json
 from trainshed.model.notification import event_of_phase
@@ -42,6 +44,9 @@ def watch_job(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueVi
             job.stop_reason,
             hold=_hold_of(job),
             now=control.clock(),
+            is_preemptible=job.preemptible,
+            goes_on_after_limit=job.spec.get("on_time_limit") == "restart",
+            idle=rule_for(job.spec, control.settings.idle_notify_minutes, control.settings.idle_stop_minutes),
         ),
         [NodeFacts(node.state, node.report, node.reason) for node in seen],
     )
@@ -53,7 +58,7 @@ def watch_job(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueVi
         if noted is None:
             return False
         job = noted
-    if step.kind in ("cancel", "salvage", "release", "hang"):
+    if step.kind in ("cancel", "salvage", "release", "hang", "idle"):
         _reach_out(engine, job, attempt, step)
     return _record(control, job, attempt, seen, step)
 
@@ -93,6 +98,8 @@ def _reach_out(engine: Engine, job: JobRow, attempt: AttemptRow, step: Step) -> 
         engine.cancel(job.id, attempt.attempt, reason=step.reason, outcome="completed")
     elif step.kind == "hang":
         engine.cancel(job.id, attempt.attempt, reason=step.reason, outcome="hung")
+    elif step.kind == "idle":
+        engine.cancel(job.id, attempt.attempt, reason=step.reason, outcome="idle")
     elif step.kind == "cancel" or job.nodes > 1:
         engine.cancel(job.id, attempt.attempt, reason=step.reason)
 
@@ -116,6 +123,10 @@ def _record(
             words = f"The training has ended; the job is held open for {hold}: `trainshed hold` extends it."
             control.tell(connection, changed, words)
             control.notify(connection, changed, "held")
+        if step.detail is Detail.IDLE and job.detail != Detail.IDLE.value:
+            words = "No node has used a device or the processor for a while: the job is idle."
+            control.tell(connection, changed, words, "warning")
+            control.notify(connection, changed, "idle")
         ending = to_json(step.ending) if step.ending else None
         if freed:
             change_attempt(
@@ -142,7 +153,7 @@ def _changes(control: Control, job: JobRow, step: Step) -> dict[str, Any]:
         uncounted = 0 if step.counted else 1
         return {
             "phase": Phase.PENDING,
-            "detail": Detail.RESTARTING.value,
+            "detail": step.detail.value,
             "wait": {"until": control.clock() + step.delay} if step.delay else None,
             "starts_without_launch": job.starts_without_launch + uncounted,
         }
@@ -193,4 +204,8 @@ def _tell_end(control: Control, connection: Connection, job: JobRow, step: Step)
         control.tell(
             connection, job, f"{step.phase}.{said}", "error" if step.phase is Phase.FAILED else "info"
         )
-    control.notify(connection, job, "restarted" if step.kind == "restart" else event_of_phase(job.phase))
+    # A message about an attempt says why it ended, also when the job itself goes on.
+    told = replace(job, ending=job.ending or to_json(ending))
+    if ending.code == "preempted":
+        control.notify(connection, told, "preempted")
+    control.notify(connection, told, "restarted" if step.kind == "restart" else event_of_phase(job.phase))

@@ -21,7 +21,7 @@ def framework_variables(job: PlannedJob, world: World, node: WorldNode, local: i
         **_ascend(job, world, node, local),
         **_mindspore(job, world, node, local),
         **_paddle(job, world, node, local),
-        **_mpi(world),
+        **_mpi(job, world),
     }
 
 
@@ -102,10 +102,14 @@ def _paddle(job: PlannedJob, world: World, node: WorldNode, local: int) -> dict[
     return variables
 
 
-def _mpi(world: World) -> dict[str, str]:
+def _mpi(job: PlannedJob, world: World) -> dict[str, str]:
+    patience = str(max(1, min(int(job.spec.get("grace", 30)) // 2, 10)))
     variables = {
         "TRAINSHED_HOSTFILE": HOST_FILE,
         "OMPI_MCA_orte_default_hostfile": HOST_FILE,
+        # So long mpirun waits before SIGTERM, and again before SIGKILL: one second is too short for a checkpoint.
+        "OMPI_MCA_odls_base_sigkill_timeout": patience,
+        "PRTE_MCA_odls_base_sigkill_timeout": patience,
     }
     if world.first.address.startswith("127."):
         # OpenMPI leaves loopback out unless it is told, and looks for faster networks that are not there.

@@ -14,6 +14,7 @@ from trainshed.dialects.planned_job import NodeView, PlannedJob
 from trainshed.dialects.store_variables import keep_not_overridden
 from trainshed.dialects.world import World, WorldNode, build_world, servers_of
 from trainshed.model.errors import InvalidInput
+from trainshed.model.idleness import REPORTED_AFTER
 from trainshed.model.launch_plan import CheckpointFolder, GeneratedFile, Limits, NodeLaunch, Peer, ProcessPlan
 from trainshed.model.names import parse_obs_url
 from trainshed.model.queue import Placement
@@ -140,7 +141,10 @@ def _plan_node(job: PlannedJob, world: World, node: WorldNode, view: NodeView) -
             cpus=node.cpus,
             seconds=spec.get("time_limit", 0),
             grace=spec.get("grace", 30),
+            warn=spec.get("warn_before", 0),
+            warn_signal=spec.get("warn_signal", "USR1"),
             hang=spec.get("hang_after", 0),
+            idle=min(REPORTED_AFTER, int(spec.get("idle_after", 0)) or REPORTED_AFTER),
             hold=view.hold,
         ),
         log_bucket=log.bucket if log else "",
@@ -169,7 +173,7 @@ def _checkpoints(spec: dict[str, Any]) -> CheckpointFolder | None:
     if spec.get("checkpoints"):
         url = parse_obs_url(spec["checkpoints"]).as_folder()
         return CheckpointFolder(CHECKPOINT_PATH, url.bucket, url.key)
-    return CheckpointFolder(CHECKPOINT_PATH) if spec.get("restarts") else None
+    return CheckpointFolder(CHECKPOINT_PATH) if spec.get("restarts") or spec.get("preemptible") else None
 
 
 def _rank_table(job: PlannedJob, world: World) -> tuple[GeneratedFile, ...]:

@@ -89,6 +89,8 @@ class NodeReport:
     held_since: float = 0.0
     # Since when no rank has written or worked, once that is longer than the job allows; 0 while they do.
     silent_since: float = 0.0
+    # Since when neither a device nor the processor was used, once that is worth telling; 0 while one is.
+    idle_since: float = 0.0
     # What could not be brought home and still lies in the run folder, in words; empty when all is safe.
     left_behind: tuple[str, ...] = ()
 

@@ -154,17 +154,41 @@ class JobSpec(BaseModel):
     priority: int = Field(default=0, ge=-100, le=100, description="Higher goes first; the default is 0.")
     preemptible: bool = Field(
         default=False,
-        description="May be stopped and requeued for a job of higher priority. Recorded only: the local engine "
-        "does not preempt.",
+        description="May be stopped for a job of higher priority; it goes back to the queue without using up its "
+        "`restarts`.",
     )
     time_limit: Annotated[int, BeforeValidator(parse_duration)] = Field(
-        default=0, ge=0, description="Seconds, or 45m, 2h, 7d; 0 is no limit."
+        default=0, ge=0, description="Of each attempt: seconds, or 45m, 2h, 7d; 0 is no limit."
+    )
+    warn_before: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        default=0,
+        ge=0,
+        description="So long before the time limit, 5m for example, every process that handles `warn_signal` gets it, "
+        "on all nodes; 0 is never.",
+    )
+    warn_signal: Literal["USR1", "USR2", "TERM"] = Field(
+        default="USR1", description="The signal that warns of the time limit."
+    )
+    on_time_limit: Literal["fail", "restart"] = Field(
+        default="fail",
+        description="What follows when the time limit is reached: the job has failed, or it goes back to the queue and "
+        "uses up one of its `restarts`.",
     )
     hang_after: Annotated[int, BeforeValidator(parse_duration)] = Field(
         default=0,
         ge=0,
         description="Seconds, or 30m, 2h, after which a job fails when no rank of any node has written to its log or "
         "used the processor; 0 waits for ever.",
+    )
+    idle_after: Annotated[int, BeforeValidator(parse_duration)] = Field(
+        default=0,
+        ge=0,
+        description="Seconds, or 30m, 2h, after which the job counts as idle when no node has used a device or the "
+        "processor, whatever its log says; 0 is the administrator's default.",
+    )
+    idle_action: Literal["notify", "stop"] = Field(
+        default="notify",
+        description="What happens to an idle job: its owner is told, or it is stopped as well.",
     )
     checkpoints: str = Field(
         default="",
@@ -202,6 +226,22 @@ class JobSpec(BaseModel):
             raise _refusal("worker_command", "goes with `command`, which the first node runs")
         if self.command and self.processes:
             raise _refusal("processes", "go with `boot`; a command runs once on each node")
+        if self.warn_before and not self.warn_before < self.time_limit:
+            raise _refusal(
+                "warn_before",
+                "must be shorter than `time_limit`" if self.time_limit else "goes with `time_limit`",
+                "It warns of the time limit: `time_limit: 2h` with `warn_before: 5m`, for example.",
+            )
+        if self.warn_signal != "USR1" and not self.warn_before:
+            raise _refusal("warn_signal", "goes with `warn_before`, which says when it is sent")
+        if self.on_time_limit == "restart" and not (self.time_limit and self.restarts):
+            raise _refusal(
+                "on_time_limit",
+                "goes with `time_limit` and `restarts`",
+                "`restarts` says how often the job may go on after its time limit.",
+            )
+        if self.idle_action != "notify" and not self.idle_after:
+            raise _refusal("idle_action", "goes with `idle_after`, which says when a job counts as idle")
         if self.code_name and not is_folder_name(self.code_name):
             raise _refusal("code_name", "is not the name of a folder: letters, digits, '_', '-' and '.'")
         if self.access and self.dialect != "modelarts-v2":

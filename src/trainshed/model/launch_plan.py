@@ -135,8 +135,13 @@ class Limits:
     processes: int = 0
     seconds: int = 0
     grace: int = 30
+    # How long before the end of `seconds` the processes are warned, and by which signal; 0 is never.
+    warn: int = 0
+    warn_signal: str = "USR1"
     # After how long a silence of all nodes the job has failed.
     hang: int = 0
+    # After how long a node that uses neither device nor processor says so; 0 is never.
+    idle: int = 0
     # How long a node whose processes only sleep is held open for its users.
     hold: int = 0
 

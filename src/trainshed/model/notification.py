@@ -22,8 +22,9 @@ __all__ = [
     "sign",
 ]
 
-# `restarted`: an attempt has failed, or was preempted, and the job goes back to the queue.
-EVENTS = ("completed", "failed", "stopped", "restarted", "held")
+# `restarted`: an attempt has failed, or was preempted, and the job goes back to the queue. `preempted`: others got its
+# machines. `idle`: it uses neither its devices nor the processor.
+EVENTS = ("completed", "failed", "stopped", "restarted", "preempted", "idle", "held")
 DEFAULT_EVENTS = ("completed", "failed", "stopped")
 # After so many tries a message is given up; the delays between them add up to about a day.
 MOST_TRIES = 12

@@ -62,6 +62,7 @@ class Detail(StrEnum):
     STAGING = "staging"
     INSTALLING = "installing"
     TRAINING = "training"
+    IDLE = "training, idle"
     HELD = "training ended, held open"
     UPLOADING = "uploading"
     STOPPING = "stopping"

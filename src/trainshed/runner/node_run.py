@@ -17,7 +17,14 @@ from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.broker import Broker
 from trainshed.runner.checkpoints import bring_checkpoints, stage_checkpoints
 from trainshed.runner.disk_watch import DiskWatch
-from trainshed.runner.endings import ending_of, ending_of_os, farewell, with_output_fault
+from trainshed.runner.endings import (
+    ending_for_others,
+    ending_of,
+    ending_of_os,
+    farewell,
+    time_limit_ending,
+    with_output_fault,
+)
 from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.gang import Gang
@@ -201,6 +208,7 @@ class NodeRun:
                 self._shipping,
                 asked_to_end=self._asked_to_end,
                 gang=self._gang,
+                is_served=lambda: broker.is_busy,
                 note=self._note,
             )
         finally:
@@ -217,13 +225,7 @@ class NodeRun:
         if asked is not None:
             return asked
         if deadline is not None and now >= deadline:
-            return Ending(
-                "failed",
-                "limit",
-                "time_limit",
-                f"The job reached its time limit of {self._launch.limits.seconds} s.",
-                "Raise time_limit, or let the script write checkpoints and go on from them.",
-            )
+            return time_limit_ending(self._launch)
         return self._disk.check()
 
     def _finish(self, ending: Ending) -> None:
@@ -291,6 +293,8 @@ class NodeRun:
                 return Ending("completed", message=reason)
             if asked.get("outcome") == "hung" and self._watch is not None:
                 return self._watch.hang.ending(self._launch.node_index, time.time())
+            if asked.get("outcome") in ("idle", "preempted"):
+                return ending_for_others(asked["outcome"], reason)
         except (OSError, ValueError, KeyError):
             pass
         return Ending("stopped", "stop", "stopped", reason)

@@ -90,6 +90,10 @@ class Reporter:
         """No rank has written or worked since then; 0 when one does again."""
         self._write(replace(self.report, silent_since=silent_since))
 
+    def fall_idle(self, idle_since: float) -> None:
+        """Neither a device nor the processor was used since then; 0 when one is again."""
+        self._write(replace(self.report, idle_since=idle_since))
+
     def rank_ended(self, rank_exit: RankExit) -> None:
         """A rank's process is over."""
         self._write(replace(self.report, ranks=(*self.report.ranks, rank_exit)))

@@ -56,6 +56,11 @@ class SystemSampler:
             self._thread = threading.Thread(target=self._watch_devices, name="device-use", daemon=True)
             self._thread.start()
 
+    @property
+    def is_device_used(self) -> bool:
+        """Whether a device was at work when it was last looked at; False where nobody can tell."""
+        return any(sample.get("utilization", 0) for sample in self._device_samples)
+
     def stop(self) -> None:
         """Ask no more. Returns at once."""
         self._stop.set()

@@ -16,6 +16,7 @@ from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.gang import Gang
 from trainshed.runner.hang_watch import HangWatch
 from trainshed.runner.hold_watch import HoldWatch
+from trainshed.runner.idle_watch import Activity, IdleWatch, count_bytes
 from trainshed.runner.kept_folders import KeptFoldersWatch
 from trainshed.runner.launcher_logs import LauncherLogs
 from trainshed.runner.live_export import LiveExport
@@ -26,6 +27,7 @@ from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded
 from trainshed.runner.site import Site
 from trainshed.runner.system_metrics import SystemSampler
+from trainshed.runner.time_warning import TimeWarning
 from trainshed.store.object_store import ObjectStore
 
 __all__ = ["TrainingWatch"]
@@ -68,11 +70,13 @@ class TrainingWatch:
         *,
         asked_to_end: Callable[[float, float | None], Ending | None],
         gang: Gang | None,
+        is_served: Callable[[], bool],
         note: Callable[[str], None],
     ) -> Ending:
         """Watch until every process has ended; how the node's run ends.
 
-        `asked_to_end` is told the time and the deadline, and tells how to end if someone wants that.
+        `asked_to_end` is told the time and the deadline, and tells how to end if someone wants that. `is_served` tells
+        whether the platform moves data for the job at this moment.
         """
         limits = self._launch.limits
         exits: dict[int, RankExit] = {}
@@ -89,6 +93,22 @@ class TrainingWatch:
             limits.hang,
             {process.rank: self._folder.rank_log(process.rank) for process in self._launch.processes},
             lambda: sandbox.usage().cpu_seconds,
+        )
+        warning = TimeWarning(
+            sandbox.init_pid,
+            limits.warn_signal,
+            deadline - limits.warn if deadline is not None and limits.warn else None,
+            deadline or 0.0,
+            self._tell,
+        )
+        idle = IdleWatch(
+            limits.idle,
+            len(self._launch.processes),
+            lambda: Activity(
+                sandbox.usage().cpu_seconds,
+                count_bytes(sandbox.init_pid),
+                sampler.is_device_used or is_served(),
+            ),
         )
         kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
         if self._launch.kept:
@@ -110,6 +130,8 @@ class TrainingWatch:
                         fault = event.message
                 now = time.monotonic()
                 if cut_short is None:
+                    # Before the limit is looked at: a runner that was halted meanwhile still warns.
+                    warning.look(now)
                     cut_short = asked_to_end(now, deadline) or kept.check()
                     if cut_short is not None:
                         self._log.say(f"{cut_short.message} SIGTERM now, SIGKILL in {limits.grace} s")
@@ -119,6 +141,8 @@ class TrainingWatch:
                     self._reporter.hold(hold.held_since)
                 if hang.look(now):
                     self._reporter.fall_silent(hang.silent_since)
+                if idle.look(now):
+                    self._reporter.fall_idle(idle.idle_since)
                 if now >= next_metrics:
                     tail.read()
                     launcher_logs.read()
@@ -134,10 +158,12 @@ class TrainingWatch:
             launcher_logs.read(final=True)
         ends = list(exits.values())
         failed = [end for end in ends if end.exit_code]
+        # A rank that SIGTERM reached was not done, even if it then left with 0: that is how good scripts leave.
+        was_cut = any(end.ended_by_platform for end in ends)
         # A rank that had failed by itself before tells more than the stop that its failure brought about.
         is_own = cut_short is not None and cut_short.outcome == "stopped"
         is_own = is_own and not all(end.ended_by_platform for end in failed)
-        if cut_short is not None and (cut_short.code == "hang" or (failed and not is_own)):
+        if cut_short is not None and (cut_short.code == "hang" or ((failed or was_cut) and not is_own)):
             return cut_short
         out_of_memory = sandbox.out_of_memory()
         if fault and not out_of_memory:
@@ -156,6 +182,10 @@ class TrainingWatch:
             node=self._launch.node_index,
             launcher_tails=launcher_logs.tails(),
         )
+
+    def _tell(self, message: str) -> None:
+        self._log.say(message)
+        self._reporter.enter("training", message)
 
     def _sample(self, sandbox: Sandbox, sampler: SystemSampler) -> None:
         sample = sampler.sample(time.time(), usage=sandbox.usage())

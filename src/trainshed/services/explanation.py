@@ -13,7 +13,9 @@ from trainshed.db.attempts import AttemptRow, attempts_of
 from trainshed.db.engine import read
 from trainshed.db.events import latest_event
 from trainshed.db.jobs import JobRow, find_job
-from trainshed.model.launch_plan import to_json
+from trainshed.model.attempt import NodeReport
+from trainshed.model.idleness import idle_since
+from trainshed.model.launch_plan import from_json, to_json
 from trainshed.model.phase import Phase
 from trainshed.model.pools import LOCAL_POOL, Pool
 from trainshed.model.queue import Wait, plan_queue
@@ -68,12 +70,19 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
         facts.append(f"Attempt {attempts[-1].attempt}{where}.")
     if job.stop_requested:
         facts.append(f"A stop was asked for: {job.stop_reason}")
+    since = idle_since(_reports(attempts[-1])) if attempts else 0.0
+    if since:
+        facts.append(
+            f"It has used neither a device nor the processor for {_duration(platform.clock() - since)}."
+        )
     if event is not None:
         facts.append(f"Last event: {mask.text(event.message)}")
     summary = f"'{job.name}' is {job.phase}" + (f" ({job.detail})." if job.detail else ".")
     hint = ""
     if job.phase is Phase.ABNORMAL:
         hint = "The machine cannot be reached at the moment; the platform keeps looking."
+    elif since:
+        hint = "Look at its log for what it waits for; `trainshed stop` gives the devices to others."
     return Explanation(summary, job.phase.value, job.detail, facts, hint, {"attempt": job.attempt})
 
 
@@ -164,6 +173,12 @@ def _ended(job: JobRow, mask: TextMask, attempts: list[AttemptRow]) -> Explanati
     if job.started_at is not None and job.ended_at is not None:
         facts.append(f"It ran for {_duration(job.ended_at - job.started_at)}.")
     return Explanation(summary, job.phase.value, job.detail, facts, str(ending.get("hint", "")), ending)
+
+
+def _reports(attempt: AttemptRow) -> list[NodeReport | None]:
+    """What the nodes that have not ended say; None for one that has said nothing yet."""
+    reports = [from_json(NodeReport, item) if item else None for item in attempt.reports]
+    return [report for report in reports if report is None or report.ending is None]
 
 
 def _duration(seconds: float) -> str:

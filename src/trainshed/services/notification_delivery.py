@@ -174,6 +174,8 @@ def render_letter(body: dict[str, Any]) -> tuple[str, str]:
         "failed": "has failed",
         "stopped": "was stopped",
         "restarted": "goes back to the queue",
+        "preempted": "gave its machines to another job",
+        "idle": "uses neither its devices nor the processor",
         "held": "has finished training and is held open",
     }
     subject = f"{job['name']} {words.get(body['event'], body['event'])}"

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from trainshed.durable import remove_tree, write_durably
-from trainshed.engines.engine import AttemptLaunch, NodeObservation
+from trainshed.engines.engine import AttemptLaunch, NodeObservation, StopOutcome
 from trainshed.engines.local.fork_request import request_fork
 from trainshed.engines.local.liveness import is_alive, take_lock
 from trainshed.model.attempt import NodeReport
@@ -71,7 +71,7 @@ class LocalEngine:
         attempt: int,
         *,
         reason: str,
-        outcome: Literal["stopped", "completed", "hung"] = "stopped",
+        outcome: StopOutcome = "stopped",
     ) -> None:
         """Leave a request to stop in every node's folder; its runner looks for it all the time."""
         for folder in self._folders(job_id, attempt):

@@ -96,6 +96,11 @@ class Broker:
         self._thread = threading.Thread(target=self._accept, name="broker", daemon=True)
         self._thread.start()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody's request is being served."""
+        return bool(self._connections)
+
     def close(self) -> None:
         """Stop: no new requests, and those at work end at their next step."""
         self._is_closing = True

@@ -10,6 +10,7 @@ or `kill`. Init sends JSON lines: forwards (with the listening sockets attached)
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _socket
 import errno
 import marshal
@@ -30,6 +31,8 @@ SIGNALS = [number for number in range(1, 32) if number not in (SIGKILL, SIGSTOP)
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
+# Launchers that end what they started a second or two after they got SIGTERM themselves.
+HASTY_LAUNCHERS = (b"mpirun", b"mpiexec", b"orterun", b"orted", b"prterun", b"prte", b"prted")
 # How long a service that ended rests before the next connection may start it, and how often it may fail.
 SERVICE_PAUSE, SERVICE_FAILURES = 1.0, 5
 
@@ -114,11 +117,15 @@ class Init:
         self.running: dict[int, Rank] = {}
         # Ranks that have ended while their children still do what SIGTERM asked of them, with their exit status.
         self.lingering: dict[int, tuple[Rank, int]] = {}
+        # Processes outside the ranks' own sessions that have got SIGTERM.
+        self.asked: set[int] = set()
         self.services: list[Service] = []
         # Those whose first connection is waited for, by the descriptor of their socket.
         self.awaited: dict[int, Service] = {}
         self.commands = b""
         self.ending = False
+        # Somebody has sent SIGTERM to every process here, us included, and not through the runner.
+        self.is_signalled = False
         self.deadline = 0.0
         self.grace = 30.0
         self.is_alone = os.getpid() == 1
@@ -126,6 +133,10 @@ class Init:
 
     def run(self) -> None:
         """Live as long as a rank does."""
+        # A scheduler that wants its machine back signals every process. The ranks have it then; we live on, so that
+        # they have their grace.
+        _signal.signal(SIGTERM, self.note_signal)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [SIGTERM])
         plan = self.read_plan()
         self.grace = plan["grace"]
         self.apply_limits(plan)
@@ -278,7 +289,15 @@ class Init:
         *lines, self.commands = (self.commands + data).split(b"\n")
         for line in lines:
             word, _, value = line.partition(b" ")
+            # Who has left before the word came was not ended by it.
+            self.reap()
             self.end(0 if word == b"kill" else float(value))
+
+    def note_signal(self, number: int, frame: object) -> None:
+        """SIGTERM came from outside the sandbox: the ranks have got it as well."""
+        self.is_signalled = True
+        for rank in self.running.values():
+            rank.ended_by_platform = True
 
     def end(self, grace: float) -> None:
         """Ask every rank to end, and remember when to insist."""
@@ -289,11 +308,35 @@ class Init:
         self.ending, self.deadline = True, deadline
         for rank in self.running.values():
             rank.ended_by_platform = True
-            if grace > 0:
+        if grace > 0 and not self.is_signalled:
+            self.ask_to_end()
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to every rank with all of its group, which is what shells and most launchers pass on.
+
+        Not to launchers of MPI, here or come by ssh: those kill their processes too soon. Their processes get it in
+        their place, and the launcher leaves when they have left.
+        """
+        processes = list_processes()
+        mine = descendants_of(os.getpid(), processes)
+        hasty = [pid for pid in mine if processes[pid].name in HASTY_LAUNCHERS]
+        if not hasty:
+            for rank in self.running.values():
                 try:
                     os.killpg(rank.pid, SIGTERM)
                 except OSError:
                     pass
+            return
+        groups = {rank.pid for rank in self.running.values()}
+        wanted = {pid for pid in mine if processes[pid].group in groups}
+        for pid in hasty:
+            wanted.update(descendants_of(pid, processes))
+        for pid in wanted.difference(hasty):
+            self.asked.add(pid)
+            try:
+                os.kill(pid, SIGTERM)
+            except OSError:
+                pass
 
     def reap(self) -> None:
         """Collect every process that has ended: ranks, and orphans that were left to init."""
@@ -322,9 +365,34 @@ class Init:
     def release_lingering(self, is_over: bool) -> None:
         """Report the ranks of which nothing is left any more, or whose time is over."""
         for pid, (rank, status) in list(self.lingering.items()):
-            if is_over or not has_processes(pid):
+            is_last = not self.running and len(self.lingering) == 1
+            if is_over or not (has_processes(pid) or (is_last and self.has_orphans())):
                 del self.lingering[pid]
                 self.report_status(rank, status)
+
+    def has_orphans(self) -> bool:
+        """Whether processes are left that began a session of their own, as launchers let theirs do.
+
+        They have their grace too. Nobody has sent them SIGTERM yet, unless their launcher is on another node: those
+        came by ssh. Only shells of people, which have a terminal, are not waited for.
+        """
+        processes = list_processes()
+        services = {service.pid for service in self.services if service.pid}
+        by_ssh = {pid for service in services for pid in descendants_of(service, processes)}
+        found = False
+        for pid in descendants_of(os.getpid(), processes):
+            process = processes[pid]
+            if pid in services or process.terminal:
+                continue
+            found = True
+            is_told = pid in self.asked or pid in by_ssh or process.name in HASTY_LAUNCHERS
+            if not is_told and not self.is_signalled:
+                self.asked.add(pid)
+                try:
+                    os.kill(pid, SIGTERM)
+                except OSError:
+                    pass
+        return found
 
     def report_status(self, rank: Rank, status: int) -> None:
         if os.WIFSIGNALED(status):
@@ -401,25 +469,46 @@ def prefer_as_victim(pid: int) -> None:
 
 def find_descendants(ancestor: int) -> list[int]:
     """Every living process below one, found through /proc."""
-    parents: dict[int, int] = {}
+    return descendants_of(ancestor, list_processes())
+
+
+class Process:
+    """A living process, as /proc tells."""
+
+    def __init__(self, name: bytes, fields: list[bytes]) -> None:
+        self.name = name
+        self.parent, self.group = int(fields[1]), int(fields[2])
+        # 0: none.
+        self.terminal = int(fields[4])
+
+
+def list_processes() -> dict[int, Process]:
+    """Every living process that can be seen."""
+    processes: dict[int, Process] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-            fields = os.read(file, 4096).rpartition(b")")[2].split()
+            head, _, rest = os.read(file, 4096).rpartition(b")")
+            fields = rest.split()
             os.close(file)
         except OSError:
             continue
         if fields[0] != b"Z":
-            parents[int(name)] = int(fields[1])
+            processes[int(name)] = Process(head.partition(b"(")[2], fields)
+    return processes
+
+
+def descendants_of(ancestor: int, processes: dict[int, Process]) -> list[int]:
+    """Those of the processes that are below one."""
     found: list[int] = []
     seen = {ancestor}
     grew = True
     while grew:
         grew = False
-        for pid, parent in parents.items():
-            if parent in seen and pid not in seen:
+        for pid, process in processes.items():
+            if process.parent in seen and pid not in seen:
                 seen.add(pid)
                 found.append(pid)
                 grew = True

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 from pathlib import Path
 
 from trainshed.runner.sandbox import namespace
 
 __all__ = ["open_log", "spawn", "wait_readable"]
+
+# Meant for a job's own processes when a scheduler sends them to all. The program that holds the sandbox must not
+# die of them: its death is that of all inside, without a moment to write a checkpoint.
+_FOR_THE_JOB = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 
 
 def spawn(
@@ -35,20 +47,25 @@ def spawn(
             os.setresuid(owner[0], owner[0], owner[0])
 
     user = owner if network < 0 else None
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=kept,
-        env={},
-        cwd="/",
-        user=user[0] if user else None,
-        group=user[1] if user else None,
-        extra_groups=[] if user else None,
-        start_new_session=True,
-        preexec_fn=enter if network >= 0 else None,
-    )
+    # Blocked signals stay blocked across exec; init takes them up again, and our own wait until we are done.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_JOB)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=kept,
+            env={},
+            cwd="/",
+            user=user[0] if user else None,
+            group=user[1] if user else None,
+            extra_groups=[] if user else None,
+            start_new_session=True,
+            preexec_fn=enter if network >= 0 else None,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def wait_readable(descriptor: int, seconds: float | None) -> bool:
