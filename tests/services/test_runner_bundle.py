@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.engines.engine import EXIT_NO_PLATFORM, EXIT_NO_PYTHON
+from trainshed.engines.engine import EXIT_NO_PYTHON, EXIT_UNFIT
 from trainshed.model.errors import NotFound
 from trainshed.model.home import Home
 from trainshed.runner.remote.unpack import unpack
@@ -79,7 +79,7 @@ def test_uv_is_only_given_to_machines_that_can_run_it() -> None:
     [
         ("no-such-python", EXIT_NO_PYTHON, "there is no no-such-python"),
         ("old-python", EXIT_NO_PYTHON, "needs 3.11 or newer"),
-        (PYTHON, EXIT_NO_PLATFORM, "not this user's own folder"),
+        (PYTHON, EXIT_UNFIT, "not this user's own folder"),
     ],
 )
 def test_a_machine_that_is_not_fit_says_why(tmp_path: Path, python: str, code: int, words: str) -> None:

@@ -9,21 +9,28 @@ from trainshed.cli.presentation import json_option, print_json, print_table
 
 __all__ = ["engines", "flavors", "nodes"]
 
+_pool_option = click.option("--pool", default="", help="Only those of this pool.")
+
 
 @click.command()
+@_pool_option
 @json_option
-def flavors(as_json: bool) -> None:
-    """List what a node of a job can get (`--flavor`)."""
+def flavors(pool: str, as_json: bool) -> None:
+    """List what a node of a job can get (`--flavor`) in each pool (`--pool`).
+
+    The same name can mean other cores and memory in another pool. Jobs that name no pool run in the first one.
+    """
     with open_client() as client:
-        found = client.flavors()
+        found = client.flavors(pool)
     if as_json:
         print_json(found)
         return
     print_table(
-        ("FLAVOR", "DEVICES", "CORES", "MEMORY", "WHAT"),
+        ("FLAVOR", "POOL", "DEVICES", "CORES", "MEMORY", "WHAT"),
         [
             (
                 flavor.name,
+                flavor.pool,
                 str(flavor.devices or "-"),
                 f"{flavor.cpus:g}" if flavor.cpus else "shared",
                 f"{flavor.memory_mb / 1024:.3g} GiB" if flavor.memory_mb else "shared",
@@ -62,11 +69,12 @@ def engines(as_json: bool) -> None:
 
 
 @click.command()
+@_pool_option
 @json_option
-def nodes(as_json: bool) -> None:
-    """List the machines that run jobs."""
+def nodes(pool: str, as_json: bool) -> None:
+    """List the machines that run jobs, pool by pool; one that belongs to several is listed for each."""
     with open_client() as client:
-        found = client.nodes()
+        found = client.nodes(pool)
     if as_json:
         print_json(found)
         return

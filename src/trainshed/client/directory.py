@@ -46,17 +46,19 @@ class Directory:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def flavors(self) -> list[FlavorOffer]:
-        """What a node of a job can get."""
-        return [read_result(FlavorOffer, item) for item in self._transport.get("/api/v1/flavors")["flavors"]]
+    def flavors(self, pool: str = "") -> list[FlavorOffer]:
+        """What a node of a job can get, in each pool or in one of them."""
+        answer = self._transport.get("/api/v1/flavors", pool=pool)
+        return [read_result(FlavorOffer, item) for item in answer["flavors"]]
 
     def engines(self) -> list[Engine]:
         """The preset environments."""
         return [read_result(Engine, item) for item in self._transport.get("/api/v1/engines")["engines"]]
 
-    def nodes(self) -> list[NodeOffer]:
-        """The machines that run jobs."""
-        return [read_result(NodeOffer, item) for item in self._transport.get("/api/v1/nodes")["nodes"]]
+    def nodes(self, pool: str = "") -> list[NodeOffer]:
+        """The machines that run jobs: all of them, or those of one pool."""
+        answer = self._transport.get("/api/v1/nodes", pool=pool)
+        return [read_result(NodeOffer, item) for item in answer["nodes"]]
 
     def whoami(self) -> Identity:
         """Who this client is for the platform."""

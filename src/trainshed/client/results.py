@@ -205,6 +205,8 @@ class FlavorOffer:
     cpus: float
     memory_mb: int
     description: str = ""
+    # Of which pool: the same name may mean more elsewhere.
+    pool: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import parse_obs_url
 from trainshed.model.notification import event_of_phase
 from trainshed.model.phase import Detail, Phase
+from trainshed.model.pools import nodes_of, pool_of
 from trainshed.model.rank_lint import lint_ranks
 from trainshed.model.rehearsal_load import warn_of_load
 from trainshed.runner.environment.resolution import choose_requirements
@@ -137,8 +138,9 @@ def _look_for_trouble(control: Control, job: JobRow, bucket: str, prefix: str) -
     """What may go wrong with the job; nothing of it keeps the job from running."""
     warnings = []
     if job.rehearsal:
+        pool = pool_of(job.spec, control.settings.all_pools)
         with read(control.database) as connection:
-            machines = all_nodes(connection)
+            machines = nodes_of(pool, all_nodes(connection)) if pool else []
         devices = next((item.processes for item in preset_flavors(machines) if item.name == job.flavor), 1)
         processes = int(job.spec.get("processes", 0)) or devices
         match = _match(control, job)

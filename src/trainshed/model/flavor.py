@@ -51,7 +51,7 @@ class Flavor:
         if self.cpus:
             parts.append(f"{self.cpus:g} cores")
         if self.memory_mb:
-            parts.append(f"{self.memory_mb / 1024:g} GiB")
+            parts.append(f"{self.memory_mb / 1024:.3g} GiB")
         return ", ".join(parts) or "shared cores"
 
 

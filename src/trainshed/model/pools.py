@@ -33,6 +33,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*(=[^\n]{1,512})?")
 _FIELDS = (
     *("engine", "partition", "account", "qos", "options", "python"),
     *("run_as", "accounts", "account_group", "gres"),
+    *("node_folder", "shared_folder"),
 )
 # What the platform sets itself: by these it finds its jobs again and knows how they end.
 _OWN_OPTIONS = frozenset(
@@ -87,6 +88,10 @@ class Pool:
     account_group: str = ""
     # What the site calls the devices of each kind.
     gres: dict[str, str] = field(default_factory=lambda: {"nvidia": "gpu", "ascend": "npu"})
+    # Where jobs and caches lie on each machine (empty: its TMPDIR), and a folder that all of them share, for what
+    # jobs of some dialects keep from one to the next.
+    node_folder: str = ""
+    shared_folder: str = ""
 
 
 def read_pools(tables: Any, where: str = "settings.toml") -> tuple[Pool, ...]:
@@ -232,6 +237,8 @@ def _read_pool(name: str, table: Any, where: str) -> Pool:
         run_as="user" if run_as == "user" else "service",
         accounts=accounts,
         account_group=_read_word(table.get("account_group", ""), "account_group", where),
+        node_folder=_read_folder(table.get("node_folder", ""), "node_folder", where),
+        shared_folder=_read_folder(table.get("shared_folder", ""), "shared_folder", where),
         gres=gres,
     )
 
@@ -268,6 +275,16 @@ def _read_options(value: Any, where: str) -> tuple[str, ...]:
                 where=where,
             )
     return tuple(value)
+
+
+def _read_folder(value: Any, label: str, where: str) -> str:
+    if value == "" or (isinstance(value, str) and re.fullmatch(r"/[A-Za-z0-9_./+@-]{1,1023}", value)):
+        return str(value).rstrip("/")
+    raise InvalidInput(
+        f"{label} is the path of a folder of the machines, not '{str(value)[:80]}'.",
+        hint=f'Write {label} = "/scratch/trainshed": letters, digits and _ . / + @ -.',
+        where=where,
+    )
 
 
 def _read_program(value: Any, where: str) -> str:

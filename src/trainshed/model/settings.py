@@ -88,6 +88,12 @@ class Settings:
     input_cache_gb: int = _setting(
         200, "Disk space for inputs kept ready; on the store's own disk they take next to none."
     )
+    node_environment_days: int = _setting(
+        30, "Days that a cluster's node keeps a built environment after its last use."
+    )
+    node_environment_gb: int = _setting(
+        100, "Disk space for built environments on a cluster's node; the least used go first."
+    )
     quota_gb: int = _setting(0, "Gigabytes that a workspace may keep in the object store; 0 is no limit.")
     quota_objects: int = _setting(0, "Objects that a workspace may keep; 0 is no limit.")
     smtp_url: str = _setting(

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import socket
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from trainshed.control.planning import plan_attempt
-from trainshed.db.attempts import change_attempt
+from trainshed.db.attempts import change_attempt, current_attempts
 from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
 from trainshed.db.workspaces import workspace_by_id
-from trainshed.dialects.world import PORT_BLOCK
 from trainshed.durable import write_durably
 from trainshed.model.attempt import NodeReport
 from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable
-from trainshed.model.flavor import Flavor, find_flavor
+from trainshed.model.flavor import find_flavor
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json, to_json
 from trainshed.model.pools import find_pool, flavors_of
@@ -37,6 +35,7 @@ from trainshed.services.job_credentials import create_job_credentials, load_job_
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, remote_variables
 from trainshed.services.platform import Platform
 from trainshed.services.public_urls import obs_url
+from trainshed.services.remote_placement import choose_ports, place_nodes
 from trainshed.services.runner_mirror import Claim, Mirror, Piece
 from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
@@ -55,9 +54,6 @@ __all__ = [
     "take_report",
     "ticket_to_json",
 ]
-
-# Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
-_FIRST_PORT, _LAST_PORT = 20000, 32768
 
 
 @dataclass(frozen=True)
@@ -86,6 +82,11 @@ class RemoteSite:
     host_folders: tuple[str, ...]
     # The packages of the ssh server, for nodes that have none.
     ssh_packages: str
+    # Where the machines of the pool keep the homes and the data of the workspace, and how much they may hold.
+    kept_folders: str
+    kept_quota_bytes: int
+    # How long and how much a node keeps for later jobs.
+    caches: dict[str, float]
     # Seconds for which a platform that is away is waited for with what a job made.
     patience: float
 
@@ -224,15 +225,18 @@ def _plan(
 ) -> tuple[tuple[Placement, ...], tuple[NodeLaunch, ...]]:
     with read(platform.engine) as connection:
         nodes = all_nodes(connection)
+        others = [row for row in current_attempts(connection).values() if row.job_id != job.id]
     pool = find_pool(str(job.spec.get("pool", "")), platform.settings.all_pools)
     flavor = find_flavor(job.flavor, flavors_of(pool, nodes))
     # Nodes on several machines reach each other over the machines' own network.
     network = "open" if job.nodes > 1 else job.spec.get("network", "platform")
-    ports = _choose_ports(job.id, claims) if network == "open" else 0
+    # Those of others that run may not be in use yet.
+    taken = {int(place.get("ports", 0)) for row in others if row.state != "ended" for place in row.placements}
+    ports = choose_ports(job.id, claims, taken) if network == "open" else 0
     given: dict[str, tuple[int, ...]] = {}
     if flavor.devices and any(len(claim.devices) < flavor.devices for claim in claims):
         given = _find_devices(platform, job.id, attempt)
-    placements = tuple(_place(claim, flavor, ports, given.get(claim.host, ())) for claim in claims)
+    placements = place_nodes(claims, flavor, ports, given)
     return placements, plan_attempt(
         platform.engine,
         job,
@@ -258,24 +262,6 @@ def _find_devices(platform: Platform, job_id: str, attempt: int) -> dict[str, tu
     if not found:
         raise Unavailable("Slurm does not tell the job's devices yet.")
     return {item.node: item.devices for item in found}
-
-
-def _place(claim: Claim, flavor: Flavor, ports: int, given: tuple[int, ...]) -> Placement:
-    # What the controller says, then what the machine itself was told; else the first ones.
-    told = next((found for found in (given, claim.devices) if len(found) >= flavor.devices), ())
-    devices = told[: flavor.devices] or tuple(range(flavor.devices))
-    # Nodes that all are on the platform's own machine get an address each on its loopback.
-    address = "" if claim.address.startswith("127.") else claim.address
-    return Placement(claim.host, devices, flavor.cpus, flavor.memory_mb, address=address, ports=ports)
-
-
-def _choose_ports(job_id: str, claims: Sequence[Claim]) -> int:
-    """The first port of a block that is free on all machines; another one for nearly every job."""
-    blocks = list(range(_FIRST_PORT, _LAST_PORT - PORT_BLOCK, PORT_BLOCK))
-    busy = {port for claim in claims for port in claim.busy_ports}
-    start = zlib.crc32(job_id.encode()) % len(blocks)
-    ordered = blocks[start:] + blocks[:start]
-    return next((base for base in ordered if not busy & set(range(base, base + PORT_BLOCK))), ordered[0])
 
 
 def _open_secrets(platform: Platform, job: JobRow, launch: NodeLaunch) -> dict[str, str]:
@@ -306,6 +292,7 @@ def _prepare(platform: Platform, folder: RunFolder, launch: NodeLaunch, secrets:
 
 def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
     settings = platform.settings
+    pool = find_pool(str(job.spec.get("pool", "")), settings.all_pools)
     variables = remote_variables(platform, network)
     doors = [urlsplit(url) for url in (variables["TRAINSHED_URL"], variables["TRAINSHED_OBS_URL"])]
     public = urlsplit(obs_url(settings)).hostname or ""
@@ -329,6 +316,14 @@ def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
         leftovers_bytes=settings.leftovers_mb << 20,
         host_folders=settings.host_folders,
         ssh_packages=ssh_packages_version(),
+        kept_folders=f"{pool.shared_folder}/{job.workspace_id}" if pool.shared_folder else "",
+        kept_quota_bytes=settings.kept_quota_gb << 30,
+        caches={
+            "input_seconds": settings.input_cache_hours * 3600.0,
+            "input_bytes": float(settings.input_cache_gb << 30),
+            "environment_seconds": settings.node_environment_days * 86400.0,
+            "environment_bytes": float(settings.node_environment_gb << 30),
+        },
         patience=settings.runner_patience_minutes * 60.0,
     )
 

@@ -43,6 +43,8 @@ class Claim:
     devices: tuple[int, ...] = ()
     # Ports of the machine on which somebody listens already.
     busy_ports: tuple[int, ...] = ()
+    # The devices' addresses on the network that they have among themselves, by index.
+    device_addresses: tuple[tuple[int, str], ...] = ()
     # How many seconds the machine's clock is behind the platform's.
     clock_lag: float = 0.0
     # Which start of the scheduler the process belongs to, by the scheduler's own number; empty where it has none.
@@ -153,8 +155,8 @@ class Mirror:
     def sizes(self) -> dict[str, int]:
         """How far each file has come."""
         found: dict[str, int] = {}
-        folder = self.folder
-        for path in (folder.metrics, folder.system_metrics, folder.runner_log, folder.ssh_off):
+        own = self.folder
+        for path in (own.metrics, own.system_metrics, own.runner_log, own.ssh_off):
             _measure(path, self.folder.path, found)
         for folder in (self.folder.platform_log.parent, self.folder.file_logs):
             try:

@@ -34,6 +34,7 @@ from trainshed.services.code import CODE_BUCKET, find_snapshot
 from trainshed.services.host_folders import check_host_input
 from trainshed.services.identity import Caller
 from trainshed.services.platform import Platform
+from trainshed.services.pool_checks import check_pool
 from trainshed.store.object_store import Bucket
 
 __all__ = ["SNAPSHOT", "CheckedSpec", "check_spec"]
@@ -81,6 +82,7 @@ def check_spec(
             code="open_network_forbidden",
             where="network",
         )
+    check_pool(spec, pool, open_network=platform.settings.open_network)
     for name, value in spec.secrets.items():
         if len(value.get_secret_value()) > _LARGEST_SECRET:
             raise TooLarge(f"The secret '{name}' is larger than 64 KiB.", where=f"secrets.{name}")
@@ -117,8 +119,9 @@ def _check_flavor(spec: JobSpec, nodes: list[Node]) -> Flavor:
     check_world_shape(flavor, spec.nodes, 0 if spec.command else spec.processes, spec.dialect)
     if not could_ever_fit(spec.nodes, flavor, nodes):
         raise InvalidInput(
-            f"{spec.nodes} nodes of {flavor.name} ({flavor.describe()} each) are more than all machines have.",
-            hint="Use fewer nodes or a smaller flavor; `trainshed nodes` shows what is there.",
+            f"{spec.nodes} nodes of {flavor.name} ({flavor.describe()} each) are more than all machines of the "
+            f"pool '{nodes[0].pool}' have.",
+            hint="Use fewer nodes, a smaller flavor or another pool; `trainshed nodes` shows what is there.",
             code="never_fits",
             where="nodes",
         )

@@ -19,6 +19,7 @@ from trainshed.durable import write_durably
 from trainshed.model.errors import Conflict, InvalidInput, NotFound
 from trainshed.model.launch_plan import KeptFolder, NodeLaunch, from_json, to_json
 from trainshed.model.names import parse_obs_url
+from trainshed.model.pools import pool_of
 from trainshed.model.tool import ToolPlan, ToolSource
 from trainshed.runner.kept_folders import kept_folder_path
 from trainshed.runner.leftovers import LEFTOVERS
@@ -208,7 +209,12 @@ def _kept_places(platform: Platform, job: JobRow, owner: str) -> Iterator[_Place
         return
     user = unix_name(owner)
     home = KeptFolder("home", user, f"/home/{user}")
-    path = kept_folder_path(platform.home.kept_folders(job.workspace_id), home)
+    pool = pool_of(job.spec, platform.settings.all_pools)
+    if pool is not None and pool.engine != "local":
+        # Readable from here where the platform's machine has the pool's shared folder, too.
+        path = kept_folder_path(Path(pool.shared_folder or os.devnull) / job.workspace_id, home)
+    else:
+        path = kept_folder_path(platform.home.kept_folders(job.workspace_id), home)
     # A link in the place of a folder is not followed: it would be one of the host's.
     for name in ("", "tensorboard", job.id, "logs"):
         path = path / name if name else path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from trainshed.api.authentication import CallerOf, PlatformOf
 from trainshed.api.native.models import Model
@@ -17,7 +19,7 @@ router = APIRouter(tags=["catalog"])
 
 
 class FlavorList(Model):
-    """Flavors, smallest first."""
+    """Flavors of each pool, smallest first; the pool of jobs that name none comes first."""
 
     flavors: list[FlavorView]
 
@@ -35,9 +37,11 @@ class NodeList(Model):
 
 
 @router.get("/flavors", summary="List flavors")
-def list_flavors(platform: PlatformOf, caller: CallerOf) -> FlavorList:
-    """What a node of a job can get."""
-    return FlavorList(flavors=catalog.list_flavors(platform, caller))
+def list_flavors(
+    platform: PlatformOf, caller: CallerOf, pool: Annotated[str, Query(max_length=80)] = ""
+) -> FlavorList:
+    """What a node of a job can get, in each pool or in the one that is named."""
+    return FlavorList(flavors=catalog.list_flavors(platform, caller, pool))
 
 
 @router.get("/engines", summary="List engines")
@@ -47,6 +51,8 @@ def list_engines(platform: PlatformOf, caller: CallerOf) -> EngineList:
 
 
 @router.get("/nodes", summary="List nodes")
-def list_nodes(platform: PlatformOf, caller: CallerOf) -> NodeList:
-    """The machines that run jobs, as they last reported."""
-    return NodeList(nodes=catalog.list_nodes(platform, caller))
+def list_nodes(
+    platform: PlatformOf, caller: CallerOf, pool: Annotated[str, Query(max_length=80)] = ""
+) -> NodeList:
+    """The machines that run jobs, as they last reported: of all pools, or of the one that is named."""
+    return NodeList(nodes=catalog.list_nodes(platform, caller, pool))

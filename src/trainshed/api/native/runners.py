@@ -54,6 +54,9 @@ class CheckIn(RequestModel):
     address: str = Field(min_length=1, max_length=64, pattern=r"^[0-9A-Fa-f.:]+$")
     devices: list[int] = Field(default=[], max_length=1024)
     busy_ports: list[int] = Field(default=[], max_length=20_000)
+    device_addresses: dict[int, Annotated[str, Field(max_length=64, pattern=r"^[0-9A-Fa-f.:]+$")]] = Field(
+        default={}, max_length=1024
+    )
     clock: float
     run: str = Field(default="", max_length=64, pattern=r"^[0-9.]*$")
 
@@ -86,6 +89,7 @@ def check_in(platform: PlatformOf, runner: RunnerOf, body: CheckIn) -> JSONRespo
         body.address,
         tuple(body.devices),
         tuple(body.busy_ports),
+        device_addresses=tuple(sorted(body.device_addresses.items())),
         run=body.run,
     )
     answer = runner_gateway.check_in(platform, runner, claim, body.clock)

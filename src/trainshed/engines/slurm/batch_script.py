@@ -73,6 +73,11 @@ def render_batch_script(
         f"# Attempt {launch.attempt} of the job {launch.job_id}: one runner on each machine.",
         f"TRAINSHED_PYTHON={pool.python}",
         "export TRAINSHED_PYTHON",
+        *(
+            [f"TRAINSHED_NODE_FOLDER={pool.node_folder}", "export TRAINSHED_NODE_FOLDER"]
+            if pool.node_folder
+            else []
+        ),
         f"start=$(cat <<'{_END}'",
         start.script.rstrip("\n"),
         _END,

@@ -141,8 +141,8 @@ class Courier:
                 path = folder / name
                 if path.is_file() and not path.is_symlink():
                     yield str(path.relative_to(root))
-        folder = self._folder
-        for path in (folder.metrics, folder.system_metrics, folder.runner_log, folder.ssh_off):
+        own = self._folder
+        for path in (own.metrics, own.system_metrics, own.runner_log, own.ssh_off):
             if path.is_file():
                 yield path.name
 

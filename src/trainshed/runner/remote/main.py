@@ -31,12 +31,14 @@ from trainshed.model.launch_plan import NodeLaunch, from_json
 from trainshed.runner.environment.interpreter import find_uv
 from trainshed.runner.node_run import NodeRun
 from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
+from trainshed.runner.remote.node_caches import hold_environment, input_cache, tidy_node
 from trainshed.runner.remote.node_facts import describe_machine, node_name
 from trainshed.runner.remote.node_folder import (
     UNDELIVERED,
     find_root,
     forget_old_runs,
     make_run_folder,
+    require_shared_folder,
     take_lock,
 )
 from trainshed.runner.remote.platform_link import PlatformLink
@@ -104,8 +106,9 @@ class _Node:
         # How long the platform may be away before what the job made is left lying here.
         self._patience = 24 * 3600.0
         signal.signal(signal.SIGTERM, self._on_sigterm)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Meant for the job when somebody sends them to all (`scancel --signal=USR1`); its processes hear them themselves.
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> int:
         """Check in, run, deliver, clean up."""
@@ -130,13 +133,17 @@ class _Node:
                 fault = provide_ssh_packages(link, root, ticket["site"]["ssh_packages"])
                 if fault:
                     _say(f"no ssh: {fault}")
+            environment = hold_environment(root, launch.environment.digest)
             # Connections are not shared with the processes that begin now.
             link.close()
+            _fork(lambda: tidy_node(root, ticket["site"]["caches"]) and 0)
             self._runner = _fork(lambda: _run_node(folder, launch), dies_with_parent=True)
             if self._is_asked:
                 os.kill(self._runner, signal.SIGTERM)
             outcome = self._wait(folder, launch)
             os.close(lock)
+            if environment >= 0:
+                os.close(environment)
             return outcome
         finally:
             if not (folder.path / UNDELIVERED).exists():
@@ -255,6 +262,8 @@ def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: s
         authority.write_text(given["authority"], "ascii")
         store += f"&ca={quote(str(authority))}"
         bundle = str(_write_bundle(folder, given["authority"]))
+    if ticket["launch"]["kept"] and given["kept_folders"]:
+        require_shared_folder(Path(given["kept_folders"]).parent)
     is_root = os.geteuid() == 0
     environments = root / "environments"
     environments.mkdir(exist_ok=True)
@@ -270,8 +279,9 @@ def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: s
         leftovers_bytes=given["leftovers_bytes"],
         checkpoint_bytes=given["checkpoint_bytes"],
         host_folders=tuple(given["host_folders"]),
-        # Nothing is shared between machines: such folders begin empty and end with the attempt.
-        kept_folders=str(folder.path / "kept"),
+        input_cache=str(input_cache(root)),
+        kept_folders=given["kept_folders"] or str(folder.path / "kept"),
+        kept_quota_bytes=given["kept_quota_bytes"],
         ca_bundle=bundle,
         host_name=given["host_name"],
         store_patience=min(_STORE_SECONDS, float(given["patience"])),

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["describe_machine", "listening_ports", "node_name", "own_address", "visible_devices"]
+from trainshed.runner.inventory import find_ascend_devices
+
+__all__ = [
+    "describe_machine",
+    "device_addresses",
+    "listening_ports",
+    "node_name",
+    "own_address",
+    "visible_devices",
+]
 
 # Where schedulers tell which devices of the machine are the job's.
 _DEVICE_VARIABLES = ("TRAINSHED_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "ASCEND_RT_VISIBLE_DEVICES")
@@ -24,6 +33,7 @@ def describe_machine(url: str, variables: Mapping[str, str]) -> dict[str, Any]:
         "run": _run_of(variables),
         "address": own_address(url),
         "devices": list(visible_devices(variables)),
+        "device_addresses": device_addresses(),
         "busy_ports": [port for port in listening_ports() if port in _PORTS],
     }
 
@@ -40,6 +50,11 @@ def _run_of(variables: Mapping[str, str]) -> str:
     if not number.isdecimal():
         return ""
     return f"{number}.{again}" if again.isdecimal() and int(again) else number
+
+
+def device_addresses(root: Path = Path("/")) -> dict[int, str]:
+    """The addresses of this machine's Ascend devices among each other, by index, where they have such."""
+    return {device.index: device.address for device in find_ascend_devices(root) if device.address}
 
 
 def own_address(url: str) -> str:

@@ -14,7 +14,14 @@ from trainshed.durable import remove_tree
 from trainshed.model.errors import HostUnfit
 from trainshed.model.home import RunFolder
 
-__all__ = ["UNDELIVERED", "find_root", "forget_old_runs", "make_run_folder", "take_lock"]
+__all__ = [
+    "UNDELIVERED",
+    "find_root",
+    "forget_old_runs",
+    "make_run_folder",
+    "require_shared_folder",
+    "take_lock",
+]
 
 # Nobody holds the lock of a run that was killed; a new one holds it from its first moments on.
 _OLD_SECONDS = 600.0
@@ -82,3 +89,13 @@ def forget_old_runs(root: Path) -> None:
             continue
         finally:
             os.close(descriptor)
+
+
+def require_shared_folder(path: Path) -> None:
+    """Refuse a machine on which the pool's shared folder is not there: what jobs keep would be lost with the machine."""
+    if not path.is_dir():
+        raise HostUnfit(
+            f"The pool's shared folder {path} is not on this machine.",
+            hint="Mount it on all machines of the pool, or correct shared_folder in the settings.",
+            code="shared_folder",
+        )

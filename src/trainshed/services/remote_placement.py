@@ -1,0 +1,59 @@
+"""Where the nodes of an attempt on other machines really are: addresses, devices and ports, as they were claimed."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+
+from trainshed.dialects.world import PORT_BLOCK
+from trainshed.model.flavor import Flavor
+from trainshed.model.queue import Placement
+from trainshed.services.runner_mirror import Claim
+
+__all__ = ["choose_ports", "place_nodes"]
+
+# Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
+_FIRST_PORT, _LAST_PORT = 20000, 32768
+
+
+def place_nodes(
+    claims: Sequence[Claim], flavor: Flavor, ports: int, given: Mapping[str, tuple[int, ...]]
+) -> tuple[Placement, ...]:
+    """The nodes' places. `given` are the indices of their devices by machine, where the controller tells them."""
+    # Nodes that all are on one machine get an address each on its loopback.
+    is_one_machine = len(claims) > 1 and len({claim.address for claim in claims}) == 1
+    return tuple(
+        _place(claim, flavor, ports, given.get(claim.host, ()), is_one_machine=is_one_machine)
+        for claim in claims
+    )
+
+
+def _place(
+    claim: Claim, flavor: Flavor, ports: int, given: tuple[int, ...], *, is_one_machine: bool = False
+) -> Placement:
+    # What the controller says, then what the machine itself was told; else the first ones.
+    told = next((found for found in (given, claim.devices) if len(found) >= flavor.devices), ())
+    devices = told[: flavor.devices] or tuple(range(flavor.devices))
+    address = "" if is_one_machine or claim.address.startswith("127.") else claim.address
+    known = dict(claim.device_addresses)
+    return Placement(
+        claim.host,
+        devices,
+        flavor.cpus,
+        flavor.memory_mb,
+        address=address,
+        # All of them or none: a table that mixes real and invented ones would lead nowhere.
+        device_addresses=tuple(known[index] for index in devices) if known.keys() >= set(devices) else (),
+        ports=ports,
+    )
+
+
+def choose_ports(job_id: str, claims: Sequence[Claim], taken: Collection[int] = ()) -> int:
+    """The first port of a block that is free on all machines; another one for nearly every job."""
+    blocks = [
+        base for base in range(_FIRST_PORT, _LAST_PORT - PORT_BLOCK, PORT_BLOCK) if base not in taken
+    ] or [_FIRST_PORT]
+    busy = {port for claim in claims for port in claim.busy_ports}
+    start = zlib.crc32(job_id.encode()) % len(blocks)
+    ordered = blocks[start:] + blocks[:start]
+    return next((base for base in ordered if not busy & set(range(base, base + PORT_BLOCK))), ordered[0])

@@ -1,0 +1,102 @@
+"""What a node keeps for later jobs is removed by age and by size, and never under a running job."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from trainshed.model.errors import HostUnfit
+from trainshed.runner.remote.node_caches import hold_environment, tidy_node
+from trainshed.runner.remote.node_facts import device_addresses
+from trainshed.runner.remote.node_folder import require_shared_folder
+
+OLD, NEW = "a" * 64, "b" * 64
+LIMITS = {
+    "input_seconds": 3600.0,
+    "input_bytes": 1e9,
+    "environment_seconds": 86400.0,
+    "environment_bytes": 1e9,
+}
+
+
+def make_environment(root: Path, digest: str, size: int = 4096) -> Path:
+    folder = root / "environments" / digest
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").write_bytes(bytes(size))
+    return folder
+
+
+def use(root: Path, digest: str, ago: float) -> None:
+    os.close(hold_environment(root, digest))
+    moment = time.time() - ago
+    os.utime(root / "environments" / "locks" / f"{digest}.used", (moment, moment))
+
+
+def test_old_environments_go_and_used_ones_stay(tmp_path: Path) -> None:
+    old, new = make_environment(tmp_path, OLD), make_environment(tmp_path, NEW)
+    use(tmp_path, OLD, 2 * 86400)
+    use(tmp_path, NEW, 60)
+    assert tidy_node(tmp_path, LIMITS) == 1
+    assert not old.exists() and new.exists()
+    assert not list((tmp_path / "environments").glob("removed-*"))
+
+
+def test_an_environment_of_a_running_job_stays_however_old(tmp_path: Path) -> None:
+    folder = make_environment(tmp_path, OLD)
+    held = hold_environment(tmp_path, OLD)
+    moment = time.time() - 90 * 86400
+    os.utime(tmp_path / "environments" / "locks" / f"{OLD}.used", (moment, moment))
+    assert tidy_node(tmp_path, {**LIMITS, "environment_bytes": 0}) == 0
+    assert folder.exists()
+    os.close(held)
+    assert tidy_node(tmp_path, {**LIMITS, "environment_bytes": 0}, every=0) == 1
+    assert not folder.exists()
+
+
+def test_the_least_used_go_first_when_there_is_too_much(tmp_path: Path) -> None:
+    first, second = make_environment(tmp_path, OLD, 1 << 20), make_environment(tmp_path, NEW, 1 << 20)
+    use(tmp_path, OLD, 600)
+    use(tmp_path, NEW, 60)
+    assert tidy_node(tmp_path, {**LIMITS, "environment_bytes": float(3 << 19)}) == 1
+    assert second.exists() and not first.exists()
+
+
+def test_a_node_is_tidied_once_an_hour_and_by_one_at_a_time(tmp_path: Path) -> None:
+    assert tidy_node(tmp_path, LIMITS) == 0
+    folder = make_environment(tmp_path, OLD)
+    use(tmp_path, OLD, 2 * 86400)
+    assert tidy_node(tmp_path, LIMITS) == 0
+    assert folder.exists()
+    assert tidy_node(tmp_path, LIMITS, every=0) == 1
+
+
+def test_nothing_is_held_where_an_environment_has_no_name(tmp_path: Path) -> None:
+    assert hold_environment(tmp_path, "") == hold_environment(tmp_path, "../../x") == -1
+    assert not list(tmp_path.iterdir())
+
+
+def test_old_packages_for_ssh_go(tmp_path: Path) -> None:
+    old, new = tmp_path / "ssh-packages-1", tmp_path / "ssh-packages-2"
+    for folder in (old, new):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    assert tidy_node(tmp_path, LIMITS) == 1
+    assert new.exists() and not old.exists()
+
+
+def test_the_addresses_of_devices_are_the_machines_own(tmp_path: Path) -> None:
+    for path in ("dev/davinci0", "dev/davinci1", "etc/hccn.conf"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / "etc/hccn.conf").write_text("address_0=10.1.0.1\naddress_1=10.1.0.2\n")
+    assert device_addresses(tmp_path) == {0: "10.1.0.1", 1: "10.1.0.2"}
+    assert device_addresses(tmp_path / "nothing") == {}
+
+
+def test_a_machine_without_the_shared_folder_is_refused(tmp_path: Path) -> None:
+    require_shared_folder(tmp_path)
+    with pytest.raises(HostUnfit, match="is not on this machine"):
+        require_shared_folder(tmp_path / "gone")
