@@ -115,6 +115,7 @@ class SlurmCluster:
         folder: Path | None = None,
         lab: bool = False,
         memory_mb: int = 1000,
+        more: str = "",
     ) -> None:
         absent = missing_programs()
         if absent:
@@ -128,6 +129,8 @@ class SlurmCluster:
         self._lab = lab
         # Of each node. Slurm counts it, and the platform's flavors come from it; nobody checks that it is there.
         self._memory_mb = memory_mb
+        # Further lines of its configuration; {folder} is the cluster's own.
+        self._more = more
         self._is_temporary = folder is None
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="slurm-"))).absolute()
         # MUNGE refuses to work below a folder that others may not enter.
@@ -169,7 +172,7 @@ class SlurmCluster:
                 cpus=self._cpus,
                 memory=self._memory_mb,
                 scheduler=SCHEDULER,
-                more=_LAB if self._lab else "",
+                more=(_LAB if self._lab else "") + self._more.format(folder=self.folder),
                 gres=" Gres=gpu:a100:2,npu:ascend:8" if self._lab else "",
                 tier=" PriorityTier=1" if self._lab else "",
             )
@@ -177,16 +180,22 @@ class SlurmCluster:
         if self._lab:
             self._make_devices()
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        self._start(
-            "munged",
-            "--foreground",
-            *(f"--{name}={self.folder}/munge.{end}" for name, end in _MUNGE_FILES.items()),
-        )
-        self._wait("MUNGE", lambda: (self.folder / "munge.sock").exists())
+        self.start_munge()
         self._start("slurmctld", "-D", "-i")
         for number in range(1, self._nodes + 1):
             self.start_node(number)
         self._wait("the nodes", self._is_idle)
+
+    def start_munge(self) -> None:
+        """Start MUNGE (again): without it nobody believes anybody."""
+        (self.folder / "munge.sock").unlink(missing_ok=True)
+        self._start(
+            "munged",
+            "--foreground",
+            "--force",
+            *(f"--{name}={self.folder}/munge.{end}" for name, end in _MUNGE_FILES.items()),
+        )
+        self._wait("MUNGE", lambda: (self.folder / "munge.sock").exists())
 
     def start_controller(self) -> None:
         """Start the controller again, with what it had saved."""
@@ -195,15 +204,15 @@ class SlurmCluster:
     def start_node(self, number: int) -> None:
         """Start a node's daemon (again)."""
         self._start("slurmd", "-D", "-N", f"n{number}")
+        self._started[-1]["number"] = number
 
     def kill(self, name: str, number: int = 0) -> None:
-        """Kill the controller (`slurmctld`), or the daemon of a node (`slurmd`, 1 …), without warning."""
-        wanted = [part for part in self._started if part["name"] == name]
-        part = wanted[number - 1] if number else wanted[-1]
+        """Kill the controller (`slurmctld`), MUNGE (`munged`), or the daemon of a node (`slurmd`, 1 …), without warning."""
+        wanted = [part for part in self._started if (part["name"], part.get("number", 0)) == (name, number)]
+        part = wanted[-1]
         os.kill(part["pid"], signal.SIGKILL)
         _end(part)
-        if not number:
-            self._started.remove(part)
+        self._started.remove(part)
 
     def _make_devices(self) -> None:
         """Files that stand for accelerators: what they are is never looked at."""

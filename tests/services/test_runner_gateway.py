@@ -203,15 +203,22 @@ def test_nodes_begin_together_and_hear_of_a_stop(platform: Platform) -> None:
 
 
 def test_what_had_come_of_a_lost_node_is_archived_without_secrets(platform: Platform) -> None:
-    runner = make_runner(platform, 1)
+    runner = make_runner(platform, 1, log_url="obs://logs/here/")
+    platform.store.create_bucket("logs", runner.job.workspace_id)
     ticket = check_in(platform, runner, claim(0), NOW)
     assert isinstance(ticket, Ticket)
     said = f"token {ticket.secrets['TRAINSHED_TOKEN']} line\n".encode()
     pieces = [Piece("logs/rank-0.log", 0, said), Piece("metrics.jsonl", 0, b"{}\n")]
     take_report(platform, runner, 0, claim(0).nonce, pieces=pieces)
     folder = platform.home.run_folder(runner.job.id, 1, 0)
+    assert bring_mirror_home(folder, "A machine of the job failed.") == ""
     assert bring_mirror_home(folder) == ""
-    assert bring_mirror_home(folder) == ""
+    # Where the job wanted its log, it is as far as it had come; its last line says why it ends there.
+    exported = {info.key.rpartition("/")[2]: info.key for info in platform.store.walk("logs", "here/")}
+    with platform.store.open("logs", exported["rank-0.log"], 0) as file:
+        assert file.read().endswith(b" line\n")
+    with platform.store.open("logs", exported["platform.log"], 0) as file:
+        assert b"A machine of the job failed." in file.read()
     keys = [info.key for info in platform.store.walk(".jobs", f"{runner.job.id}/attempt-1/node-0/")]
     assert any("rank-0/" in key for key in keys) and any(key.endswith("metrics.jsonl") for key in keys)
     log = LogSource(platform, runner.job.id, 1, 0, "rank-0").read(0, 1000)

@@ -6,7 +6,7 @@ from trainshed.engines.slurm.commands import Commands
 from trainshed.engines.slurm.engine import SlurmEngine
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
-from trainshed.runner.homecoming import upload_logs, upload_metrics
+from trainshed.runner.homecoming import export_logs, upload_logs, upload_metrics
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.reporter import PlatformLog
 from trainshed.runner.site import read_launch, read_secrets, read_site
@@ -36,8 +36,11 @@ def platform_tag(platform: Platform) -> str:
     return derive(platform, "slurm-job-names").hex()[:8]
 
 
-def bring_mirror_home(folder: RunFolder) -> str:
-    """Archive the logs and metrics that came from a node which is lost; what could not be brought, in words."""
+def bring_mirror_home(folder: RunFolder, ending: str = "") -> str:
+    """Archive the logs and metrics that came from a node which is lost; what could not be brought, in words.
+
+    The log's last line says why it ends there.
+    """
     if not folder.launch.exists():
         # It never got its plan, so there is nothing but what the platform itself said.
         return ""
@@ -48,7 +51,13 @@ def bring_mirror_home(folder: RunFolder) -> str:
         store = open_store(site.store_url)
         prefix = archive_prefix(launch.job_id, launch.attempt, launch.node_index)
         archive = LogArchive(store, prefix, site.log_segment_bytes, secrets)
-        faults = [upload_logs(launch, archive, folder, log.say), upload_metrics(launch, store, folder)]
+        if ending:
+            log.say(ending)
+        faults = [
+            upload_logs(launch, archive, folder, log.say),
+            upload_metrics(launch, store, folder),
+            export_logs(launch, store, archive, folder, log.say),
+        ]
     except (OSError, TrainshedError) as fault:
         return f"logs: {fault}"
     words = [str(fault) for fault in faults if fault is not None]

@@ -67,7 +67,7 @@ class SlurmEngine:
         *,
         platform: str,
         commands: Commands | None = None,
-        bring_home: Callable[[RunFolder], str] = lambda folder: "",
+        bring_home: Callable[[RunFolder, str], str] = lambda folder, ending: "",
     ) -> None:
         self._pools = tuple(pool for pool in pools if pool.engine == "slurm")
         self._start = start
@@ -205,7 +205,8 @@ class SlurmEngine:
             ending = (report.ending if report else None) or replace(
                 explain_end(end, index), time=self._clock()
             )
-            fault = self._bring_home(folder.node(index))
+            is_new = report is None or report.ending is None
+            fault = self._bring_home(folder.node(index), ending.message if is_new else "")
             fresh = report or self._report(job_id, attempt, index, ending)
             # The runner's own last report may come at this very moment: it knows better.
             folder.write_report(
@@ -301,7 +302,7 @@ class SlurmEngine:
         )
 
     def _recall(self, submission: Submission, report: NodeReport) -> str:
-        """What accounting, where there is any, says of a job that the controller does not know any more."""
+        """How a job ended: by the controller, or by accounting, where there is any, if that knows it no more."""
         if is_plain_end(report):
             return ""
         end = self._ask_end(submission)

@@ -1,0 +1,178 @@
+"""Whatever dies between the platform and a job on the cluster, the job ends true, once per attempt, with its whole log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+_loader = SourceFileLoader("slurm_lab", str(Path(__file__).with_name("slurm_lab.py")))
+labs = sys.modules["slurm_lab"] = ModuleType("slurm_lab")
+labs.__file__ = _loader.path
+_loader.exec_module(labs)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with labs.open_lab(support, tmp_path_factory.mktemp("faults")) as lab:
+        yield lab
+
+
+def test_a_preempted_job_goes_on_from_its_checkpoint(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "low", nodes=2, flavor="cpu.8", restarts=1, steps=80)
+    lab.until_step("low", 5, rank=1)
+    lab.submit(tmp_path, "high", nodes=3, flavor="cpu.8", pool="urgent", steps=3)
+    assert lab.end("high")["phase"] == "Completed"
+    job = lab.end("low")
+    assert (job["phase"], job["attempt"]) == ("Completed", 2), lab.story("low")
+    assert "Slurm took the machines for a job of higher priority" in lab.story("low")
+    for rank in (0, 1):
+        first, second = lab.steps("low", rank, 1), lab.steps("low", rank, 2)
+        # Every line of both attempts is there, and nothing was done twice or left out.
+        assert first + second == list(range(80)), (first, second)
+        assert f"kept {len(first)}" in lab.log("low", rank, 1)
+        assert f"starts at {len(first)}" in lab.log("low", rank, 2)
+
+
+def test_a_node_that_is_cut_off_for_a_while_is_not_disturbed(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "cut", nodes=2, steps=60)
+    lab.until_step("cut", 3, rank=1)
+    lab.cut("n2")
+    try:
+        lab.until_step("cut", 40)
+        behind = lab.steps("cut", 1)
+        assert lab.show("cut")["phase"] == "Running"
+    finally:
+        lab.mend()
+    assert len(behind) < 40
+    job = lab.end("cut")
+    assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("cut")
+    assert lab.steps("cut", 0) == lab.steps("cut", 1) == list(range(60))
+
+
+def test_a_platform_that_is_away_while_a_job_ends_finds_it_ended(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "alone", nodes=2, steps=30)
+    lab.until_step("alone", 3)
+    number = lab.slurm_job("alone")
+    lab.kill()
+    for _ in range(60):
+        # Long after the job's own end its nodes wait with what they have.
+        assert lab.cluster.call("squeue", "-h", "-j", number, "-o", "%T").stdout.strip() == "RUNNING"
+        time.sleep(0.1)
+    lab.start()
+    job = lab.end("alone")
+    assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("alone")
+    assert lab.steps("alone", 0) == lab.steps("alone", 1) == list(range(30))
+    assert "model-1" in lab.cli("obs", "ls", "-r", "obs://results/alone/").stdout
+
+
+def test_processes_killed_on_a_node_cost_an_attempt_at_most(lab: Any, tmp_path: Path) -> None:
+    parts = ("runner", "courier", "supervisor")
+    for part in parts:
+        lab.submit(tmp_path, f"kill-{part}", restarts=1, steps=60)
+    for part in parts:
+        lab.until_step(f"kill-{part}", 3)
+        pid = lab.processes(f"kill-{part}")[part]
+        os.kill(pid, signal.SIGKILL)
+    for part in parts:
+        job = lab.end(f"kill-{part}")
+        attempts = 1 if part == "courier" else 2
+        assert (job["phase"], job["attempt"]) == ("Completed", attempts), lab.story(f"kill-{part}")
+        told = [lab.steps(f"kill-{part}", 0, attempt) for attempt in range(1, attempts + 1)]
+        assert set().union(*told) == set(range(60)), (part, told)
+        assert all(steps == list(range(steps[0], steps[0] + len(steps))) for steps in told), (part, told)
+
+
+def test_a_machine_whose_daemon_dies_brings_its_checkpoint_home(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "node", nodes=2, restarts=1, steps=400)
+    lab.until_step("node", 3, rank=1)
+    number = lab.slurm_job("node")
+    # Its processes live on, and the platform hears them: only Slurm gives the machine up.
+    lab.cluster.kill("slurmd", 2)
+    try:
+        lab.wait(lambda: lab.show("node")["attempt"] == 2, 60, "the second attempt")
+        assert (
+            lab.cluster.call("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").stdout.strip()
+            == "NODE_FAIL"
+        )
+        lab.until_step("node", 399, rank=1, attempt=2)
+    finally:
+        lab.cluster.start_node(2)
+    job = lab.end("node")
+    assert (job["phase"], job["attempt"]) == ("Completed", 2), lab.story("node")
+    assert "A machine of the job failed" in lab.story("node")
+    for rank in (0, 1):
+        first, second = lab.steps("node", rank, 1), lab.steps("node", rank, 2)
+        assert first + second == list(range(400)), (rank, len(first), second[:1])
+
+
+def test_a_controller_that_has_lost_everything_ends_attempts_and_no_job(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "forgotten", restarts=1, steps=150)
+    lab.until_step("forgotten", 3)
+    lab.cluster.kill("slurmctld")
+    for path in (lab.cluster.folder / "state").iterdir():
+        if path.is_file():
+            path.unlink()
+    lab.cluster.start_controller()
+    job = lab.end("forgotten")
+    assert (job["phase"], job["attempt"]) == ("Completed", 2), lab.story("forgotten")
+    first, second = lab.steps("forgotten", 0, 1), lab.steps("forgotten", 0, 2)
+    assert first + second == list(range(150)), (first, second)
+
+
+def test_what_an_administrator_does_in_slurm_is_understood(lab: Any, tmp_path: Path) -> None:
+    call = lab.cluster.call
+    for name in ("cancelled", "requeued"):
+        lab.submit(tmp_path, name, restarts=1, steps=250)
+    lab.submit(tmp_path, "held", pool="closed", steps=3)
+    lab.wait(lambda: lab.show("held")["detail"] == "queued in slurm", 20, "the hand-over")
+    held = lab.slurm_job("held")
+    call("scontrol", "hold", held)
+    for name in ("cancelled", "requeued"):
+        lab.until_step(name, 3)
+    call("scancel", lab.slurm_job("cancelled"))
+    requeued = lab.slurm_job("requeued")
+    call("scontrol", "update", f"jobid={requeued}", "requeue=1")
+    call("scontrol", "requeue", requeued)
+    lab.wait(lambda: "held in Slurm" in lab.cli("explain", "held").output, 20, "its reason")
+    call("scontrol", "update", "partitionname=closed", "state=up")
+    try:
+        call("scontrol", "release", held)
+        assert lab.end("held")["phase"] == "Completed"
+    finally:
+        call("scontrol", "update", "partitionname=closed", "state=down")
+    for name in ("cancelled", "requeued"):
+        job = lab.end(name)
+        assert (job["phase"], job["attempt"]) == ("Completed", 2), lab.story(name)
+        first, second = lab.steps(name, 0, 1), lab.steps(name, 0, 2)
+        assert first + second == list(range(250)), (name, first, second)
+    assert "was cancelled in Slurm" in lab.story("cancelled")
+
+
+def test_a_stop_is_obeyed_at_any_moment(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "stop-queued", pool="closed")
+    lab.wait(lambda: lab.show("stop-queued")["detail"] == "queued in slurm", 20, "the hand-over")
+    lab.submit(tmp_path, "stop-starting", nodes=2, steps=600)
+    lab.submit(tmp_path, "stop-running", steps=600)
+    # One that starts may be anywhere between Slurm's queue and the first step.
+    lab.wait(lambda: lab.show("stop-starting")["phase"] == "Running", 30, "its start")
+    assert lab.cli("stop", "stop-starting").exit_code == 0
+    lab.until_step("stop-running", 3)
+    assert lab.cli("delete", "stop-running").exit_code != 0
+    assert lab.show("stop-running")["phase"] == "Running"
+    for name in ("stop-queued", "stop-running"):
+        assert lab.cli("stop", name).exit_code == 0
+    for name in ("stop-queued", "stop-starting", "stop-running"):
+        assert lab.end(name)["phase"] == "Terminated", lab.story(name)
+    assert "kept" in lab.log("stop-running") and 3 in lab.steps("stop-running")
+    assert lab.cli("delete", "stop-running").exit_code == 0
