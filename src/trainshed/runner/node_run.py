@@ -286,6 +286,8 @@ class NodeRun:
 
     def _stopped(self) -> Ending:
         reason = "The job was stopped."
+        if self._terminated:
+            reason = "The node's processes were asked to end from outside the platform."
         try:
             asked = json.loads(self._folder.stop.read_text("utf-8"))
             reason = asked["reason"] or reason

@@ -118,6 +118,10 @@ def test_how_a_job_ended() -> None:
     assert end is not None
     assert (end.state, end.reason, end.exit_code, end.signal) == ("FAILED", "NonZeroExitCode", 81, 0)
     assert read_end("slurm_load_jobs error: Invalid job id specified") is None
+    # It had to go and went by itself, within its GraceTime.
+    text = captured("job_failed.txt").replace("PreemptTime=None", "PreemptTime=2026-11-16T03:05:47")
+    end = read_end(text)
+    assert end is not None and end.state == "PREEMPTED"
 
 
 def test_accounting_finds_the_latest_of_a_name() -> None:

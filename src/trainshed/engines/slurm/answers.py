@@ -169,8 +169,10 @@ def read_end(text: str) -> JobEnd | None:
         return None
     reason = re.search(r"\bReason=(.*?)(?: Dependency=|$)", text, re.MULTILINE)
     codes = re.search(r"(?<!Derived)ExitCode=(\d+):(\d+)", text)
+    # A job that leaves within its GraceTime ends as whatever its script says; only this tells that it had to.
+    is_preempted = re.search(r"\bPreemptTime=\d", text) is not None
     return JobEnd(
-        state[1],
+        "PREEMPTED" if is_preempted else state[1],
         "" if reason is None or reason[1] == "None" else reason[1],
         int(codes[1]) if codes else 0,
         int(codes[2]) if codes else 0,

@@ -68,7 +68,7 @@ def observe(
 ) -> list[NodeObservation]:
     """What each node does, when Slurm's controller has answered: `job` is what it knows of the attempt.
 
-    `recall` asks accounting how a job ended that the controller has forgotten.
+    `recall` asks the controller, or accounting where it has forgotten the job, how it ended.
     """
     if job is not None and job.is_waiting and not has_begun(sights):
         words = explain_wait(job)
@@ -161,7 +161,8 @@ def _judge(
         return NodeObservation(index, "ended", report)
     if not is_over and now - report.ended_at < _VERDICT_SECONDS:
         return NodeObservation(index, "alive", replace(report, ending=None))
-    state = job.state if job is not None else recall(report)
+    # The queue shows how its script ended; whether somebody made it end is asked for.
+    state = job.state if job is not None and job.state in _FROM_OUTSIDE else recall(report)
     if state in _FROM_OUTSIDE:
         ending = replace(explain_end(JobEnd(state), index), time=report.ended_at)
         return NodeObservation(index, "ended", replace(report, ending=ending))

@@ -1,0 +1,146 @@
+"""Attempts on a real cluster: whoever ends them, their processes have their grace, and what follows is right."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+# Takes a second to save when it is asked to end, and leaves with 0, as good scripts do.
+SCRIPT = """
+import os, signal, sys, time
+folder = os.environ["TRAINSHED_CHECKPOINT"]
+def hear(number, frame):
+    print("heard", signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM:
+        time.sleep(1)
+        with open(f"{folder}/saved-{os.environ['RANK']}", "w") as file:
+            file.write("weights")
+        print("saved", flush=True)
+        sys.exit(0)
+signal.signal(signal.SIGTERM, hear)
+signal.signal(signal.SIGUSR1, hear)
+print("finds", sorted(os.listdir(folder)), flush=True)
+if os.environ["TRAINSHED_ATTEMPT"] == "1":
+    time.sleep(600)
+"""
+
+
+def _load(path: str, name: str) -> Any:
+    loader = SourceFileLoader(name, str(Path(__file__).resolve().parent.parent / path))
+    module = sys.modules.setdefault(name, ModuleType(name))
+    if not hasattr(module, "__file__"):
+        module.__file__ = loader.path
+        loader.exec_module(module)
+    return module
+
+
+class Lab:
+    """A platform, its cluster, and what a test asks of them."""
+
+    def __init__(self, platform: Any, cluster: Any, support: Any) -> None:
+        self.platform = platform
+        self.cluster = cluster
+        self._support = support
+
+    def submit(self, folder: Path, name: str, **fields: Any) -> None:
+        """Submit a job of two nodes."""
+        (folder / "code").mkdir(exist_ok=True)
+        (folder / "code/train.py").write_text(SCRIPT)
+        job = {"name": name, "code": "./code", "boot": "train.py", "pool": "lab", "nodes": 2, **fields}
+        (folder / "job.yaml").write_text(yaml.safe_dump(job))
+        done = self.platform.cli("submit", "job.yaml", cwd=folder)
+        assert done.exit_code == 0, done.output
+
+    def show(self, name: str) -> Any:
+        """The job."""
+        return self.platform.cli("show", name, "--json").json()
+
+    def log(self, name: str, rank: int, attempt: int = 1) -> str:
+        """A rank's log."""
+        return str(self.platform.cli("logs", name, "--rank", str(rank), "--attempt", str(attempt)).stdout)
+
+    def until_begun(self, name: str, ranks: int = 2) -> None:
+        """Wait until all ranks have begun."""
+        for rank in range(ranks):
+            self._support.wait_until(lambda rank=rank: "finds" in self.log(name, rank), seconds=60)
+
+    def end(self, name: str) -> Any:
+        """The job at its end."""
+        ends = ("Completed", "Failed", "Terminated")
+        self._support.wait_until(lambda: self.show(name)["phase"] in ends, seconds=80, what=f"{name} ends")
+        return self.show(name)
+
+    def attempts(self, name: str) -> list[str]:
+        """How the attempts ended, by their codes."""
+        with self.platform.client() as client:
+            found = client.attempts(name)
+        return [str((item.ending or {}).get("code") or (item.ending or {}).get("outcome")) for item in found]
+
+
+@pytest.fixture(scope="module")
+def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A platform with a cluster whose jobs have ten seconds when they are preempted."""
+    yards = _load("tests/engines/slurm/conftest.py", "slurm_yard")
+    home = tmp_path_factory.mktemp("attempts") / "home"
+    home.mkdir(mode=0o700)
+    python = os.path.realpath(sys.executable)
+    pool = f'[pools.lab]\nengine = "slurm"\npartition = "all"\nrun_as = "service"\npython = "{python}"\n'
+    (home / "settings.toml").write_text(pool)
+    clusters = yards.load_cluster_module()
+    with clusters.SlurmCluster(nodes=3, cpus=8, port=yards.free_ports(5), lab=True) as cluster:
+        cluster.call("scontrol", "update", "PartitionName=all", "GraceTime=10")
+        try:
+            conf = {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
+            yield Lab(support.start_platform(home, environment=conf), cluster, support)
+        finally:
+            support.stop_platform(home)
+
+
+def test_warnings_limits_idleness_and_cancelled_jobs(lab: Lab, tmp_path: Path) -> None:
+    limits = {"time_limit": 8, "warn_before": 4, "on_time_limit": "restart", "restarts": 1}
+    lab.submit(tmp_path, "limited", processes=2, flavor="cpu.2", **limits)
+    lab.submit(tmp_path, "cancelled", restarts=1)
+    lab.submit(tmp_path, "idle", idle_after=4, idle_action="stop", restarts=1)
+    lab.until_begun("cancelled")
+    name = lab.show("cancelled")["id"]
+    rows = lab.cluster.call("squeue", "-h", "-o", "%i %j").stdout.splitlines()
+    number = next(row.split()[0] for row in rows if name in row)
+    # Meant for the job's own processes, and no end of those that carry its log.
+    lab.cluster.call("scancel", "--signal=USR1", number)
+    lab._support.wait_until(lambda: "heard SIGUSR1" in lab.log("cancelled", 1), seconds=30)
+    lab.cluster.call("scancel", number)
+    assert lab.end("cancelled")["phase"] == "Completed"
+    assert lab.attempts("cancelled") == ["ended_from_outside", "completed"]
+    for rank in (0, 1):
+        assert lab.log("cancelled", rank).splitlines()[1:] == ["heard SIGUSR1", "heard SIGTERM", "saved"]
+        assert lab.log("cancelled", rank, 2).startswith("finds ['saved-0', 'saved-1']")
+    assert lab.end("limited")["phase"] == "Completed"
+    assert lab.attempts("limited") == ["time_limit", "completed"]
+    for rank in range(4):
+        assert lab.log("limited", rank).splitlines()[1:] == ["heard SIGUSR1", "heard SIGTERM", "saved"]
+    ended = lab.end("idle")
+    assert (ended["phase"], ended["ending"]["code"], ended["attempt"]) == ("Failed", "idle", 1)
+
+
+def test_a_preempted_job_has_its_grace_and_comes_back(lab: Lab, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "yielding", preemptible=True, grace=8)
+    lab.until_begun("yielding")
+    lab.cluster.call("sbatch", "-p", "urgent", "-N3", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1")
+    ended = lab.end("yielding")
+    assert (ended["phase"], ended["attempt"]) == ("Completed", 2), lab.platform.cli("show", "yielding").output
+    assert lab.attempts("yielding") == ["preempted", "completed"]
+    for rank in (0, 1):
+        assert lab.log("yielding", rank).splitlines()[1:] == ["heard SIGTERM", "saved"]
+        assert lab.log("yielding", rank, 2).startswith("finds ['saved-0', 'saved-1']")
+    shown = lab.platform.cli("show", "yielding").stdout
+    assert "1: preempted after" in shown and "2: completed after" in shown
