@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -29,7 +30,6 @@ from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, Trains
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json
 from trainshed.runner.environment.interpreter import find_uv
-from trainshed.runner.node_run import NodeRun
 from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
 from trainshed.runner.remote.node_caches import hold_environment, input_cache, tidy_node
 from trainshed.runner.remote.node_facts import describe_machine, node_name
@@ -44,8 +44,6 @@ from trainshed.runner.remote.node_folder import (
 from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.remote_gang import RemoteGang
 from trainshed.runner.remote.ssh_packages import provide_ssh_packages
-from trainshed.runner.salvage import salvage_node
-from trainshed.runner.sandbox import claim_namespace
 from trainshed.runner.site import PlatformPort, Site
 from trainshed.store.outage import Patience
 
@@ -116,6 +114,9 @@ class _Node:
         forget_old_runs(root)
         patience = Patience(_CHECK_IN_SECONDS, lambda: self._is_asked, _say)
         link = self._link(patience)
+        # Half of the runner's start: done while the platform makes its plan.
+        loading = threading.Thread(target=_load_runner, daemon=True)
+        loading.start()
         try:
             ticket = link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
         except TrainshedError:
@@ -134,10 +135,11 @@ class _Node:
                 if fault:
                     _say(f"no ssh: {fault}")
             environment = hold_environment(root, launch.environment.digest)
-            # Connections are not shared with the processes that begin now.
+            # Connections are not shared with the processes that begin now, nor are locks of a thread.
             link.close()
-            _fork(lambda: tidy_node(root, ticket["site"]["caches"]) and 0)
+            loading.join()
             self._runner = _fork(lambda: _run_node(folder, launch), dies_with_parent=True)
+            _fork(lambda: tidy_node(root, ticket["site"]["caches"]) and 0)
             if self._is_asked:
                 os.kill(self._runner, signal.SIGTERM)
             outcome = self._wait(folder, launch)
@@ -211,7 +213,15 @@ class _Node:
             raise _Asked
 
 
+def _load_runner() -> None:
+    import trainshed.runner.node_run
+    import trainshed.runner.salvage  # noqa: F401
+
+
 def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
+    from trainshed.runner.node_run import NodeRun
+    from trainshed.runner.sandbox import claim_namespace
+
     os.umask(0o022)
     # First of all: a private namespace can only be had while there is one thread.
     claim_namespace()
@@ -221,6 +231,9 @@ def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
 
 
 def _salvage(folder: RunFolder) -> int:
+    from trainshed.runner.salvage import salvage_node
+    from trainshed.runner.sandbox import claim_namespace
+
     # Nobody brings things home in this one's place: it goes on until the scheduler's SIGKILL.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.umask(0o022)
