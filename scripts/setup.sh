@@ -48,6 +48,7 @@ apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >
 
 has_postgres() { command -v pg_ctl >/dev/null || ls /usr/lib/postgresql/*/bin/pg_ctl >/dev/null 2>&1; }
 has_slurm() { for program in slurmctld slurmd munged sbatch; do PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || return 1; done; }
+has_accounting() { for program in slurmdbd mariadbd mariadb mariadb-install-db; do PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || return 1; done; }
 has_browser() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
 
 missing=()
@@ -67,6 +68,8 @@ if [ "$purpose" = dev ]; then
     command -v mpirun >/dev/null || missing+=(openmpi-bin)
     command -v rsync >/dev/null || missing+=(rsync)
     has_slurm || missing+=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
+    has_accounting || missing+=(slurmdbd mariadb-server-core mariadb-client-core)
+    command -v sudo >/dev/null || missing+=(sudo)
     if [ "${#missing[@]}" -gt 0 ] && ! install_packages "${missing[@]}"; then
         [ "${CI:-}" != true ] || fail "Tests need ${missing[*]}." "Install them on the machine that runs the tests."
         say "Going on; the tests that need them will fail."

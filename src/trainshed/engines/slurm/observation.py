@@ -77,7 +77,12 @@ def observe(
         ]
     if job is None and missing_for < MISSING_SECONDS:
         # A controller that has just come up may still be reading what it knows.
-        return [_believe(index, sight) for index, sight in enumerate(sights)]
+        return [
+            _judge(index, sight, None, recall, is_over=True, now=now)
+            if sight.has_ended
+            else _believe(index, sight)
+            for index, sight in enumerate(sights)
+        ]
     # One that waits again although it had begun is not given a second life: its attempt is over.
     is_over = job is None or job.is_over or job.is_waiting
     seen = []

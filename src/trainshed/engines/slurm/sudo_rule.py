@@ -51,18 +51,20 @@ def render_sudo_rule(
             hint="Fill in `accounts` or `account_group` of the pool, or add users with accounts of the same names.",
             code="no_account",
         )
+    # Of its own: a machine may have several platforms, each with a file.
+    alias = f"SLURM_OF_{re.sub(r'[^A-Z0-9]', '_', service.upper())}"
     kept = " ".join([*SECRET_VARIABLES, *([f"SLURM_CONF={configuration}"] if configuration else [])])
     lines = [
         "# Lets Trainshed submit and cancel its own jobs as the accounts named here, and nothing else.",
         "# Made by `trainshed engine sudoers`.",
-        *_render_commands(sbatch, scancel, expressions),
-        f'Defaults!TRAINSHED_SLURM env_reset, !setenv, !requiretty, env_keep += "{kept}"',
-        f"{service} ALL = ({', '.join(whom)}) NOPASSWD: NOSETENV: TRAINSHED_SLURM",
+        *_render_commands(alias, sbatch, scancel, expressions),
+        f'Defaults!{alias} env_reset, !setenv, !requiretty, env_keep += "{kept}"',
+        f"{service} ALL = ({', '.join(whom)}) NOPASSWD: NOSETENV: {alias}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _render_commands(sbatch: str, scancel: str, expressions: bool) -> Sequence[str]:
+def _render_commands(alias: str, sbatch: str, scancel: str, expressions: bool) -> Sequence[str]:
     if expressions:
         cancels = [rf"{scancel} ^(--state=PENDING )?--name={_JOB} [0-9]+$"]
     else:
@@ -72,7 +74,7 @@ def _render_commands(sbatch: str, scancel: str, expressions: bool) -> Sequence[s
         ]
     items = [f"{sbatch} --parsable", *cancels]
     return [
-        f"Cmnd_Alias TRAINSHED_SLURM = {items[0]}, \\",
+        f"Cmnd_Alias {alias} = {items[0]}, \\",
         *(f"    {item}, \\" for item in items[1:-1]),
         f"    {items[-1]}",
     ]

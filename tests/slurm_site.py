@@ -1,0 +1,306 @@
+"""A whole site for tests: Unix accounts, a cluster with accounting, sudo, and a platform that is an ordinary account's.
+
+Needs root: it makes accounts and a sudo rule, and removes them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Site", "accounted_cluster", "load_module", "open_site"]
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+_SLURMDBD = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database}
+StorageUser=slurm
+StoragePass=local
+StorageLoc=slurm_acct_db
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+"""
+_PASSWORD = "correct-horse-battery"
+
+
+def load_module(path: str, name: str) -> Any:
+    """A module of the tests or of the benchmarks, once."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, REPOSITORY / path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def accounted_cluster() -> Any:
+    """A cluster of three nodes with slurmdbd and a MariaDB of its own; a context manager."""
+    yards = load_module("tests/engines/slurm/conftest.py", "slurm_yard")
+    module = yards.load_cluster_module()
+    port = yards.free_ports(6)
+
+    class Accounted(module.SlurmCluster):  # type: ignore[misc,name-defined]
+        """The starter of clusters, with accounting before the controller."""
+
+        def _start(self, name: str, *arguments: str) -> None:
+            if name == "munged":
+                conf = self.folder / "slurm.conf"
+                more = f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={port + 4}"
+                more += f"\nAccountingStoragePass={self.folder}/munge.sock"
+                text = conf.read_text().replace(
+                    "accounting_storage/none", f"accounting_storage/slurmdbd\n{more}"
+                )
+                conf.write_text(text)
+            elif name == "slurmctld" and "-i" in arguments:
+                self._start_accounting()
+            super()._start(name, *arguments)
+
+        def _start_accounting(self) -> None:
+            data, door = self.folder / "database", self.folder / "database.sock"
+            subprocess.run(
+                [
+                    *("mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}"),
+                    *("--auth-root-authentication-method=normal", "--skip-test-db"),
+                ],
+                check=True,
+                capture_output=True,
+                timeout=60,
+            )
+            super()._start(
+                *("mariadbd", "--no-defaults", "--user=root", f"--datadir={data}", f"--socket={door}"),
+                *(f"--port={port + 5}", "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M"),
+                *("--innodb-log-file-size=8M", "--innodb-lock-wait-timeout=900"),
+            )
+            self._wait("the database", door.exists)
+            words = (
+                "create database slurm_acct_db; create user slurm@'127.0.0.1' identified by 'local'; "
+                "grant all on slurm_acct_db.* to slurm@'127.0.0.1';"
+            )
+            subprocess.run(
+                ["mariadb", "--no-defaults", "-uroot", f"--socket={door}", "-e", words],
+                check=True,
+                timeout=30,
+            )
+            conf = self.folder / "slurmdbd.conf"
+            conf.touch(mode=0o600)
+            conf.write_text(_SLURMDBD.format(folder=self.folder, port=port + 4, database=port + 5))
+            self.start_accounting()
+            # A controller may only speak for a cluster that accounting knows.
+            cluster = "bench"
+            self._wait(
+                "slurmdbd",
+                lambda: self.call("sacctmgr", "-i", "add", "cluster", cluster, check=False).returncode == 0,
+            )
+
+        def start_accounting(self) -> None:
+            """Start slurmdbd (again)."""
+            super()._start("slurmdbd", "-D")
+
+        def forget_all(self) -> None:
+            """Restart the controller without its memory, as if every job had been forgotten."""
+            self.kill("slurmctld")
+            super()._start("slurmctld", "-D", "-c")
+            self._wait("the nodes", self._is_idle)
+
+    return Accounted(nodes=3, cpus=8, port=port, lab=True)
+
+
+class Site:
+    """A cluster, three accounts, and a platform that runs as the first of them."""
+
+    def __init__(self, folder: Path, cluster: Any, names: dict[str, str], rule: Path) -> None:
+        self.folder, self.cluster, self.rule = folder, cluster, rule
+        # service, ann, bob -> the names of their accounts.
+        self.names = names
+        self.home = folder / "home"
+        self.python, self.interpreter = _make_interpreter(folder, names["service"])
+        self._tokens: dict[str, str] = {}
+
+    def uid(self, who: str) -> int:
+        """The number of an account."""
+        return pwd.getpwnam(self.names[who]).pw_uid
+
+    def run_as(self, who: str, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command as one of the accounts, with nothing of this process's environment."""
+        account = pwd.getpwnam(self.names[who])
+        environment = {
+            **{
+                "HOME": account.pw_dir,
+                "USER": account.pw_name,
+                "LOGNAME": account.pw_name,
+                "LANG": "C.UTF-8",
+            },
+            **{"PATH": f"{self.python.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin"},
+            **{"SLURM_CONF": self.cluster.environment["SLURM_CONF"]},
+            **{name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_"))},
+            **options.pop("environment", {}),
+        }
+        return subprocess.run(
+            command,
+            **{"text": True, "capture_output": True, "timeout": 90, "cwd": "/", "check": False, **options},
+            env=environment,
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=os.getgrouplist(account.pw_name, account.pw_gid),
+        )
+
+    def host(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run `trainshed` as the platform's account, which is its administrator as well."""
+        more = {"TRAINSHED_HOME": str(self.home), **options.pop("environment", {})}
+        return self.run_as(
+            "service", str(self.python), "-m", "trainshed.cli.main", *arguments, environment=more, **options
+        )
+
+    def write_settings(self, text: str) -> None:
+        """Replace the platform's settings."""
+        file = self.home / "settings.toml"
+        file.write_text(text)
+        os.chown(file, self.uid("service"), -1)
+
+    def install_rule(self) -> str:
+        """Do what the guide says with the sudo rule."""
+        printed = self.host("engine", "sudoers")
+        assert printed.returncode == 0, printed.stderr
+        self.rule.write_text(printed.stdout)
+        self.rule.chmod(0o440)
+        subprocess.run(["visudo", "-c", "-f", str(self.rule)], check=True, capture_output=True, timeout=30)
+        return printed.stdout
+
+    def add_user(self, name: str) -> None:
+        """A user of the platform, who may work in the first workspace."""
+        made = self.host("user", "add", name, "--password", _PASSWORD)
+        assert made.returncode == 0, made.stderr
+        joined = self.host("workspace", "member", "default", name, "--role", "developer")
+        assert joined.returncode == 0, joined.stderr
+
+    def cli(self, support: Any, user: str, *arguments: str | Path, **options: Any) -> Any:
+        """Run `trainshed` as a user of the platform, from anywhere."""
+        from trainshed.client.directory import sign_in
+
+        if user not in self._tokens:
+            self._tokens[user] = sign_in(self.url, user, _PASSWORD)
+        connection = {"TRAINSHED_URL": self.url, "TRAINSHED_TOKEN": self._tokens[user]}
+        return support.run_cli(*arguments, environment=connection, home=self.folder / "client", **options)
+
+    @property
+    def url(self) -> str:
+        """Where the platform answers."""
+        import json
+
+        return str(json.loads((self.home / "client.json").read_bytes())["url"])
+
+
+@contextmanager
+def open_site(folder: Path) -> Iterator[Site]:
+    """The site, and nothing of it afterwards."""
+    assert os.geteuid() == 0, "accounts and sudo rules are made by root"
+    mark = f"{os.getpid() % 100000:05d}"
+    names = {"service": f"ts{mark}s", "ann": f"ts{mark}a", "bob": f"ts{mark}b"}
+    rule = Path("/etc/sudoers.d") / f"trainshed-test-{mark}"
+    folder.chmod(0o755)
+    made: list[str] = []
+    try:
+        for name in names.values():
+            subprocess.run(
+                ["useradd", "-m", "-s", "/bin/sh", name], check=True, capture_output=True, timeout=30
+            )
+            made.append(name)
+        with accounted_cluster() as cluster:
+            site = Site(folder, cluster, names, rule)
+            site.home.mkdir(mode=0o700)
+            os.chown(site.home, site.uid("service"), -1)
+            try:
+                yield site
+            finally:
+                site.host("down")
+                _cancel_all(cluster, names)
+    finally:
+        rule.unlink(missing_ok=True)
+        for name in made:
+            shutil.rmtree(f"/tmp/trainshed-{pwd.getpwnam(name).pw_uid}", ignore_errors=True)
+            subprocess.run(["userdel", "-r", name], check=False, capture_output=True, timeout=30)
+
+
+def _cancel_all(cluster: Any, names: dict[str, str]) -> None:
+    for name in names.values():
+        cluster.call("scancel", "-u", name, check=False)
+    deadline = time.monotonic() + 20
+    while cluster.call("squeue", "-h", check=False).stdout and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _make_interpreter(folder: Path, account: str) -> tuple[Path, str]:
+    """A Python with the platform's packages that an ordinary account can run, and the plain one below it."""
+    entry = pwd.getpwnam(account)
+    wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    own = os.path.realpath(sys.executable)
+    for program in (own, f"/usr/bin/python{wanted}", "/usr/bin/python3", f"/usr/local/bin/python{wanted}"):
+        if os.path.exists(program) and _says(program, entry) == wanted:
+            break
+    else:
+        # Ours lies where nobody else may look, such as root's home: a copy of it without its packages and tests.
+        copy = folder / "python"
+        left_out = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "share", "*.a")
+        shutil.copytree(sys.base_prefix, copy, ignore=left_out, symlinks=True)
+        program = str(copy / "bin" / f"python{wanted}")
+        assert _says(program, entry) == wanted, f"{program} does not work for {account}"
+    place = folder / "environment"
+    subprocess.run([program, "-m", "venv", "--without-pip", str(place)], check=True, timeout=120)
+    packages = Path(sys.prefix) / "lib" / f"python{wanted}" / "site-packages"
+    (place / "lib" / f"python{wanted}" / "site-packages" / "platform.pth").write_text(
+        f"{REPOSITORY / 'src'}\n{packages}\n"
+    )
+    uv = Path(sys.executable).parent / "uv"
+    if uv.exists():
+        (place / "bin" / "uv").symlink_to(uv)
+    python = place / "bin" / "python"
+    done = subprocess.run(
+        [str(python), "-c", "import trainshed, granian"],
+        user=entry.pw_uid,
+        group=entry.pw_gid,
+        extra_groups=[],
+        cwd="/",
+        env={"HOME": entry.pw_dir},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"the checkout must be readable by other accounts: {done.stderr}"
+    return python, program
+
+
+def _says(program: str, entry: pwd.struct_passwd) -> str:
+    try:
+        done = subprocess.run(
+            [program, "-c", "import ssl, sqlite3, sys; print('%d.%d' % sys.version_info[:2])"],
+            user=entry.pw_uid,
+            group=entry.pw_gid,
+            extra_groups=[],
+            cwd="/",
+            env={},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip()
