@@ -1,0 +1,76 @@
+"""Trainings that are killed in the middle and go on from their checkpoint, to the very same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "resumable"
+
+# The first training with a framework waits for its environment.
+pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def platform(
+    support: Any, share_environments: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """A platform with the frameworks' environments."""
+    path = tmp_path_factory.mktemp("platform") / "home"
+    try:
+        yield share_environments(support.start_platform(path))
+    finally:
+        support.stop_platform(path)
+
+
+def log_of(platform: Any, job: str, attempt: int) -> str:
+    return str(platform.cli("logs", job, "--rank", "0", "--attempt", str(attempt)).stdout)
+
+
+def ended(platform: Any, support: Any, job: str) -> Any:
+    def look() -> Any:
+        shown = platform.cli("show", job, "--json").json()
+        return shown if shown["phase"] in ("Completed", "Failed", "Terminated") else None
+
+    shown = support.wait_until(look, seconds=900, what=f"{job} ends")
+    assert shown["phase"] == "Completed", platform.cli("explain", job).output
+    return shown
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "mindspore", "paddle"])
+def test_a_killed_attempt_is_followed_by_one_that_goes_on(
+    platform: Any, support: Any, framework: str
+) -> None:
+    file = EXAMPLE / f"{framework}.yaml"
+    whole, broken = f"{framework}-whole", f"{framework}-broken"
+    assert platform.cli("submit", file, "--set", f"name={whole}").exit_code == 0
+    slow = ("--set", "parameters.pause=0.1")
+    assert platform.cli("submit", file, "--set", f"name={broken}", *slow).exit_code == 0
+    job = platform.cli("show", broken, "--json").json()
+    folder = platform.home.run_folder(job["id"], 1, 0)
+
+    def has_learned() -> bool:
+        return folder.rank_log(0).exists() and "epoch: 5," in folder.rank_log(0).read_text()
+
+    support.wait_until(has_learned, seconds=900, what=f"{framework}'s sixth epoch")
+    runner = int(json.loads(folder.status.read_text())["pid"])
+    assert runner > 1
+    # A fault of the platform's side: the runner dies, and all of the job with it.
+    os.kill(runner, signal.SIGKILL)
+    assert ended(platform, support, broken)["attempt"] == 2
+    first, second = log_of(platform, broken, 1), log_of(platform, broken, 2)
+    begins = int(re.findall(r"begins with epoch (\d+)", second)[0])
+    assert 5 <= begins < 40 and "weights" not in first, second
+    ended(platform, support, whole)
+    expected = log_of(platform, whole, 1)
+    # Not only the end is the same: so is every epoch on the way there.
+    losses = re.findall(r"epoch: \d+, loss: [\d.]+", expected)
+    assert re.findall(r"epoch: \d+, loss: [\d.]+", second) == losses[begins:]
+    assert re.findall("weights: ([0-9a-f]{16})", second) == re.findall("weights: ([0-9a-f]{16})", expected)
