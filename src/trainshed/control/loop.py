@@ -30,6 +30,8 @@ _LEASE_SECONDS = 15.0
 _BUSY_SLEEP = 0.5
 _IDLE_SLEEP = 2.0
 _CAPACITY_EVERY = 30.0
+# After one that could not tell.
+_CAPACITY_AGAIN = 5.0
 _CLEAN_EVERY = 60.0
 _TIDY_EVERY = 1800.0
 
@@ -113,16 +115,17 @@ class ControlLoop:
         control = self._control
         now = time.monotonic()
         if now >= self._next_capacity:
+            self._next_capacity = now + _CAPACITY_EVERY
             for engine in control.engines.values():
                 try:
                     nodes = engine.capacity()
                 except TrainshedError as fault:
                     # What is known of its machines stays; the others' jobs go on.
                     log.warning("the machines of %s cannot be listed: %s", engine.name, fault)
+                    self._next_capacity = now + _CAPACITY_AGAIN
                     continue
                 with begin(control.database) as connection:
                     replace_nodes(connection, engine.name, nodes)
-            self._next_capacity = now + _CAPACITY_EVERY
         with read(control.database) as connection:
             jobs = active_jobs(connection)
             queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)

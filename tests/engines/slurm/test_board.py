@@ -80,3 +80,18 @@ def test_how_long_a_job_is_missing_is_counted_anew_when_it_was_there(site: Site)
     site.say(site.line(1, "RUNNING"))
     assert site.board.find(NAME, fresh=True)
     assert site.board.missing_for(NAME) < 0.1
+
+
+def test_a_command_that_hangs_makes_nobody_else_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainshed.engines.slurm.board._LONGEST_WAIT", 0.5)
+    monkeypatch.setattr("trainshed.engines.slurm.board._LONGEST_SILENCE", 0.8)
+    (site.path / "pause").write_text("4")
+    with pytest.raises(Unavailable, match="not answered yet"):
+        site.board.find(NAME, fresh=True)
+    began = time.monotonic()
+    for _ in range(50):
+        with pytest.raises(Unavailable):
+            site.board.find(NAME, fresh=True)
+        with pytest.raises(Unavailable):
+            site.board.find(NAME)
+    assert time.monotonic() - began < 3

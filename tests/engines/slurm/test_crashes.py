@@ -150,3 +150,100 @@ def test_a_machine_that_dies_ends_the_attempt_as_its_fault(yard: Any) -> None:
         yard.cluster.start_node(number)
     assert "node_failed" in {node.report.ending.code for node in seen}
     assert {node.report.ending.cause for node in seen} == {"node"}
+
+
+def test_without_munge_jobs_wait_with_the_reason_and_run_later(yard: Any) -> None:
+    launch = yard.launch("munge")
+    (yard.cluster.folder / "munge.sock").rename(yard.cluster.folder / "munge.away")
+    try:
+        with pytest.raises(Unavailable) as told:
+            yard.engine.submit(launch)
+        deadline = time.monotonic() + 20
+        while "MUNGE does not run" not in told.value.message:
+            assert time.monotonic() < deadline, told.value
+            with pytest.raises(Unavailable) as told:
+                yard.engine.submit(launch)
+        assert "munged" in told.value.hint
+    finally:
+        (yard.cluster.folder / "munge.away").rename(yard.cluster.folder / "munge.sock")
+    seen = run_to_the_end(yard, launch)
+    assert seen[0].report.ending.outcome == "completed" and len(yard.starts(launch)) == 1
+
+
+@pytest.mark.parametrize("state", ["inactive", "drain"])
+def test_a_partition_that_takes_no_jobs_is_waited_for(
+    yard: Any, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr("trainshed.engines.slurm.engine._UNCONFIRMED_SECONDS", 2.0)
+    yard.cluster.call("scontrol", "update", "partitionname=short", f"state={state}")
+    try:
+        launch = yard.launch("shut", pool="short")
+        with pytest.raises(Unavailable, match="takes no jobs: it is inactive or drained"):
+            yard.engine.submit(launch)
+        # While it is waited for, the reason stays the same.
+        seen = yard.look(launch)[0]
+        assert (seen.state, "takes no jobs" in seen.reason, "another pool" in seen.hint) == (
+            "queued",
+            True,
+            True,
+        )
+    finally:
+        yard.cluster.call("scontrol", "update", "partitionname=short", "state=up")
+    assert run_to_the_end(yard, launch)[0].report.ending.outcome == "completed"
+    assert len(yard.starts(launch)) == 1
+
+
+def test_a_site_that_cuts_job_names_has_each_job_once(yard: Any, tmp_path: Path) -> None:
+    # As a plugin of the site does, or a program in the place of sbatch.
+    real = yard.commands.find("sbatch")
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.write_text(f'#!/bin/sh\nexec {real} --job-name=cut-short "$@"\n')
+    wrapper.chmod(0o755)
+    path = f"{wrapper.parent}:{yard.cluster.environment['PATH']}"
+    yard.commands = Commands({**yard.cluster.environment, "PATH": path})
+    yard.engine = yard.open()
+    yard.work = "wait"
+    launch = yard.submit("renamed")
+    yard.until(launch, "alive")
+    assert yard.cluster.call("squeue", "-h", "-o", "%j").stdout.split() == ["cut-short"]
+    # A platform that has started again knows it as well.
+    yard.engine = yard.open()
+    yard.until(launch, "alive")
+    while not yard.starts(launch):
+        time.sleep(0.1)
+    yard.engine.cancel("renamed", 1, reason="enough")
+    assert run_to_the_end(yard, launch)[0].report.ending.outcome == "stopped"
+    assert len(yard.starts(launch)) == 1
+
+
+def test_a_stop_right_after_the_start_outlives_the_controller(yard: Any) -> None:
+    yard.work = "wait"
+    launches = [yard.submit(f"hasty{number}", 1) for number in range(2)]
+    yard.until(launches[0], "alive")
+    yard.cluster.kill("slurmctld")
+    for launch in launches:
+        # Nobody in Slurm hears of it now; the runners do.
+        yard.engine.cancel(launch.job_id, 1, reason="enough")
+    time.sleep(2)
+    yard.cluster.start_controller()
+    for launch in launches:
+
+        def act(launch: Any = launch) -> None:
+            states = {node.state for node in yard.look(launch)}
+            with contextlib.suppress(Unavailable):
+                yard.engine.cancel(launch.job_id, 1, reason="enough")
+                if "lost" in states:
+                    yard.engine.salvage(launch.job_id, 1)
+
+        deadline = time.monotonic() + 60
+        # Never started, or ended: never left running.
+        while yard.look(launch)[0].state not in ("ended", "absent"):
+            act()
+            assert time.monotonic() < deadline, (yard.look(launch), yard.queue())
+            time.sleep(0.2)
+        assert len(yard.starts(launch)) <= 1
+    deadline = time.monotonic() + 30
+    while yard.cluster.call("squeue", "-h", check=False).stdout:
+        assert time.monotonic() < deadline, yard.queue()
+        time.sleep(0.2)

@@ -28,8 +28,8 @@ _AT_LEAST_SECONDS = 0.5
 # A controller that takes long to answer is asked the more seldom, up to this.
 _TIMES_AS_LONG, _AT_MOST_SECONDS = 10.0, 10.0
 _AFTER_FAULT_SECONDS = 2.0
-# Commands wait long for a controller that is away; whoever asks for many jobs in turn does not.
-_WAIT_SECONDS, _LONGEST_WAIT = 1.0, 40.0
+# Commands wait long for a controller that is away, and for MUNGE; whoever asks for many jobs in turn does not.
+_WAIT_SECONDS, _LONGEST_WAIT, _LONGEST_SILENCE, _COMMAND_SECONDS = 1.0, 5.0, 15.0, 75.0
 # How far back accounting is asked about a job of unknown age, and when again after it did not answer.
 _LOOK_BACK_SECONDS, _WITHOUT_ACCOUNTING_SECONDS = 7 * 86400.0, 60.0
 
@@ -78,7 +78,8 @@ class Board:
         for an answer to a question asked now; else what was heard last is told while the next answer is on its way.
         """
         if fresh:
-            self._wait(_LONGEST_WAIT)
+            self._wait(self._begun_at + _LONGEST_WAIT - self._monotonic())
+            self._require_answer(0.0)
             self._asked_at = float("-inf")
         if self._monotonic() - self._asked_at >= self._pause():
             if self._asking is None or not self._asking.is_alive():
@@ -86,7 +87,8 @@ class Board:
                 self._asking = threading.Thread(target=self._ask, name="squeue", daemon=True)
                 self._asking.start()
             # Once per question, not once per job that somebody looks at.
-            self._wait(_LONGEST_WAIT if fresh else self._begun_at + _WAIT_SECONDS - self._monotonic())
+            self._wait(self._begun_at + (_LONGEST_WAIT if fresh else _WAIT_SECONDS) - self._monotonic())
+        self._require_answer(_LONGEST_WAIT if fresh else _LONGEST_SILENCE)
         if self._fault is not None:
             raise self._fault
         if self._answer_of < self._changed.get(name, float("-inf")):
@@ -97,6 +99,20 @@ class Board:
         if found:
             self._missing.pop(name, None)
         return found
+
+    def _require_answer(self, seconds: float) -> None:
+        """Raise Unavailable when the answer that is on its way has been so for too long.
+
+        Commands wait for most of a minute where MUNGE was killed. Nobody else is to wait as long: the next commands
+        would, each of them, and all other jobs with them.
+        """
+        is_open = self._asking is not None and self._asking.is_alive()
+        if is_open and self._monotonic() - self._begun_at >= seconds:
+            raise self._fault or Unavailable(
+                "Slurm's controller does not answer.",
+                hint="It is tried again. `scontrol ping` shows whether it is there; MUNGE must run as well.",
+                code="slurm_unreachable",
+            )
 
     def missing_for(self, name: str) -> float:
         """For how many seconds Slurm has said that it knows no job of that name; asked after `find` found none."""

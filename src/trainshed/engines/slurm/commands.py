@@ -64,6 +64,7 @@ class Commands:
         given: str = "",
         account: str = "",
         variables: Mapping[str, str] | None = None,
+        seconds: float = 0.0,
     ) -> Done:
         """Run a command and return what it printed.
 
@@ -88,14 +89,14 @@ class Commands:
                 text=True,
                 errors="replace",
                 env=environment,
-                timeout=self._seconds,
+                timeout=seconds or self._seconds,
                 cwd="/",
                 check=False,
                 **identity,
             )
         except subprocess.TimeoutExpired:
             raise Unavailable(
-                f"Slurm's command {command[0]} did not answer within {self._seconds:g} s.",
+                f"Slurm's command {command[0]} did not answer within {seconds or self._seconds:g} s.",
                 hint="Is the controller overloaded? `scontrol ping` shows whether it answers.",
                 code="slurm_unreachable",
             ) from None

@@ -83,6 +83,8 @@ class SlurmEngine:
 
     def capacity(self) -> list[Node]:
         """The machines of all pools; one that belongs to several of them stands there for each."""
+        # Where nobody answers, the loop that asks does not wait for it.
+        self._board.find("", fresh=True)
         nodes = self._machines.list_all(self._pools)
         self._end_left_overs()
         return nodes
