@@ -47,8 +47,15 @@ def check(name: str, home: str | None, is_trial: bool, wait: int, as_json: bool)
     require_linux()
     from trainshed.daemon.slurm_accounts import list_user_names
     from trainshed.daemon.slurm_check import examine_slurm
+    from trainshed.engines.slurm.accounts import own_account
 
     place = Home(find_home(home))
+    owner = _owner_of(place)
+    if owner != own_account():
+        raise click.ClickException(
+            f"{place.path} is {owner}'s: only as {owner} can be seen what that account may do.\n"
+            f"Next:  sudo -u {owner} trainshed engine check slurm --home {place.path}"
+        )
     settings = _settings_of(place)
     names = list_user_names(place, settings)
     findings = examine_slurm(settings, home=place, names=names, wait=wait if is_trial else 0)
@@ -64,7 +71,9 @@ def check(name: str, home: str | None, is_trial: bool, wait: int, as_json: bool)
 
 @engine.command()
 @_home_option
-@click.option("--service", metavar="ACCOUNT", default="", help="The platform's account [whoever calls].")
+@click.option(
+    "--service", metavar="ACCOUNT", default="", help="The platform's account [the owner of its home]."
+)
 def sudoers(home: str | None, service: str) -> None:
     """Print the sudo rule with which the platform submits as its users.
 
@@ -79,7 +88,20 @@ def sudoers(home: str | None, service: str) -> None:
 
     place = Home(find_home(home))
     settings = _settings_of(place)
-    click.echo(sudo_rule_of(settings, list_user_names(place, settings), service), nl=False)
+    names = list_user_names(place, settings)
+    click.echo(sudo_rule_of(settings, names, service or _owner_of(place)), nl=False)
+
+
+def _owner_of(home: Home) -> str:
+    """The account whose platform it is: the owner of its home, or whoever is about to make that."""
+    import pwd
+
+    from trainshed.engines.slurm.accounts import own_account
+
+    try:
+        return pwd.getpwuid(home.path.stat().st_uid).pw_name
+    except (FileNotFoundError, KeyError):
+        return own_account()
 
 
 def _settings_of(home: Home) -> Settings:

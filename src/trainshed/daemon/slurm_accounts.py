@@ -63,8 +63,8 @@ def know_accounts(pool: Pool, names: Iterable[str]) -> KnownAccounts:
     return KnownAccounts(users, refused)
 
 
-def sudo_rule_of(settings: Settings, names: Iterable[str], service: str = "") -> str:
-    """The file for /etc/sudoers.d that these pools and users need."""
+def sudo_rule_of(settings: Settings, names: Iterable[str], service: str) -> str:
+    """The file for /etc/sudoers.d with which the account `service` submits for these pools and users."""
     commands = Commands()
     pools = _personal(settings)
     if not pools:
@@ -79,9 +79,10 @@ def sudo_rule_of(settings: Settings, names: Iterable[str], service: str = "") ->
         account
         for pool in pools
         for account in know_accounts(pool, () if pool.account_group else names).users
+        if account != service
     }
     return render_sudo_rule(
-        service or own_account(),
+        service,
         accounts,
         {pool.account_group for pool in pools if pool.account_group},
         sbatch=commands.find("sbatch") or "/usr/bin/sbatch",

@@ -44,7 +44,7 @@ def test_a_machine_that_lacks_nothing() -> None:
         ({"api": "timed out"}, EXIT_NO_PLATFORM, "bad", "public_url cannot be reached: timed out", "host"),
         ({"obs": "refused"}, EXIT_NO_PLATFORM, "bad", "public_obs_url cannot be reached", "public_obs_url"),
         ({"skew": -95}, 0, "warn", "95 s behind", "chrony"),
-        ({"folder": "read-only"}, 0, "bad", "no place for jobs: read-only", "TMPDIR"),
+        ({"folder": "read-only"}, 0, "bad", "no place for jobs: read-only", "node_folder"),
         ({"sandbox": "bubblewrap is not installed"}, 0, "bad", "cannot be walled off", "bubblewrap"),
     ],
 )

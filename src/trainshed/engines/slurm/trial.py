@@ -101,6 +101,11 @@ def render_trial(pool: Pool, partition: str, variables: dict[str, str]) -> str:
         # What is not secret need not pass sudo.
         f"TRAINSHED_TRIAL={variables['TRAINSHED_TRIAL']}",
         "export TRAINSHED_TRIAL",
+        *(
+            [f"TRAINSHED_NODE_FOLDER={pool.node_folder}", "export TRAINSHED_NODE_FOLDER"]
+            if pool.node_folder
+            else []
+        ),
         f"command -v {pool.python} >/dev/null 2>&1 || exit {EXIT_NO_PYTHON}",
         f"exec {pool.python} - <<'{_END}'",
         program.strip("\n"),
@@ -162,7 +167,7 @@ def judge_trial(
         fix = "Let the machines and the platform keep the same time (chrony, ntp)."
         yield Remark("warn", f"{host}: its clock is {abs(skew)} s {'ahead' if skew > 0 else 'behind'}", fix)
     if found.get("folder"):
-        fix = "Give TMPDIR or TRAINSHED_NODE_FOLDER a folder with room for a job."
+        fix = "Set `node_folder` of the pool to a folder of the machines with room for jobs."
         yield Remark("bad", f"{host}: no place for jobs: {found['folder']}", fix)
     else:
         yield Remark("ok", f"{host}: {found.get('free', '?')} GB free for jobs")
