@@ -301,6 +301,8 @@ last = folder / "last.txt"
 print("attempt", os.environ["TRAINSHED_ATTEMPT"], "finds", last.read_text() if last.exists() else "nothing", flush=True)
 last.write_text("epoch 3")
 if os.environ["TRAINSHED_ATTEMPT"] == "1":
+    print("step: 1, loss: 0.5", flush=True)
+    time.sleep(1.5)
     print("waiting", flush=True)
     time.sleep(120)
 """
@@ -318,6 +320,10 @@ def test_checkpoints_are_there_again_after_the_runner_was_killed(
     assert run("logs", "resumes", "-f", "--rank", "0").exit_code == 0
     support.wait_until(lambda: json.loads(run("show", "resumes", "--json").stdout)["phase"] == "Completed")
     assert run("logs", "resumes", "--rank", "0", "--attempt", "2").stdout == "attempt 2 finds epoch 3\n"
+    shown = run("show", "resumes").stdout
+    assert "1: runner_lost after" in shown and "2: completed after" in shown
+    assert '"loss"' in run("metrics", "resumes", "--attempt", "1", "--json").stdout
+    assert "no metrics yet" in run("metrics", "resumes").output
 
 
 def test_a_job_that_hangs_fails_and_says_who_fell_silent(run: Run, tmp_path: Path) -> None:

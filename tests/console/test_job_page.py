@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from trainshed.db.attempts import AttemptRow, attempts_of, change_attempt, insert_attempt
+from trainshed.db.engine import begin
+from trainshed.model.attempt import NodeReport
+from trainshed.model.launch_plan import to_json
 from trainshed.model.phase import Phase
 
 FAILURE = {
@@ -38,6 +42,30 @@ def test_a_failure_before_the_first_rank_opens_the_platforms_log(browser: Any, j
     row = jobs.add(phase=Phase.FAILED, ending=FAILURE | {"rank": -1, "cause": "platform"})
     page = browser.get(f"/jobs/{row.id}").text
     assert 'data-default-stream="platform"' in page and "the platform, not the job" in page
+
+
+def test_the_attempts_of_a_job_are_listed_with_how_each_ended(browser: Any, jobs: Any) -> None:
+    row = jobs.add(phase=Phase.RUNNING, attempt=2, detail="training")
+    taken = {"outcome": "failed", "cause": "node", "code": "preempted", "message": "<b>taken</b>"}
+    with begin(jobs.platform.engine) as connection:
+        first = AttemptRow(row.id, 1, "slurm", [{"node": "n7"}], "ended", 1.0, 2.0, 62.0, taken)
+        insert_attempt(connection, first)
+    page = browser.get(f"/jobs/{row.id}").text
+    assert 'id="attempts"' in page and "?attempt=1#log-card" in page and "n7" in page
+    assert "<code>preempted</code> &lt;b&gt;taken" in page
+    once = jobs.add(phase=Phase.RUNNING)
+    assert 'id="attempts"' not in browser.get(f"/jobs/{once.id}").text
+
+
+def test_an_idle_job_says_so_and_since_when(browser: Any, jobs: Any, clock: Any) -> None:
+    row = jobs.add(phase=Phase.RUNNING, detail="training, idle")
+    report = NodeReport(row.id, 1, 0, 1, "training", launched=True, idle_since=clock() - 900)
+    with begin(jobs.platform.engine) as connection:
+        attempt = attempts_of(connection, row.id)[0]
+        change_attempt(connection, attempt, reports=[to_json(report)])
+    page = browser.get(f"/jobs/{row.id}").text
+    assert "It is idle" in page and "neither a device nor the processor for 15 min" in page
+    assert "gives the devices to others" in page
 
 
 def test_a_waiting_job_tells_why(browser: Any, jobs: Any) -> None:

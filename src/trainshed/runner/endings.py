@@ -86,5 +86,5 @@ def farewell(ending: Ending) -> str:
     """The last line of the platform in the job's log."""
     if ending.outcome == "completed":
         return "the job has completed"
-    text = f"the job has {'failed' if ending.outcome == 'failed' else 'been stopped'}: {ending.message}"
+    text = f"this attempt has {'failed' if ending.outcome == 'failed' else 'been stopped'}: {ending.message}"
     return f"{text} {ending.hint}".rstrip()

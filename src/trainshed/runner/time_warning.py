@@ -57,10 +57,14 @@ class TimeWarning:
         name = self._number.name
         if not self._has_spoken:
             self._has_spoken = True
-            words = f"{name} sent to {told} processes" if told else f"no process handles {name}"
+            words = f"{name} sent to {_count(told)}" if told else f"no process handles {name}"
             self._say(f"the time limit is reached in {left:.0f} s: {words}")
         elif told:
-            self._say(f"the time limit is reached in {left:.0f} s: {name} sent to {told} more processes")
+            self._say(f"the time limit is reached in {left:.0f} s: {name} sent to {_count(told)} more")
+
+
+def _count(processes: int) -> str:
+    return f"{processes} process" if processes == 1 else f"{processes} processes"
 
 
 def find_listeners(init_pid: int, number: int) -> list[tuple[int, bytes]]:
