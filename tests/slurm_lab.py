@@ -9,6 +9,7 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# By so many seconds the clock of machines in the pool `skewed` is ahead.
+SKEW = 7200.0
 
 # Counts to `steps`, a line each; goes on from its checkpoint; writes one when it is asked to stop.
 SCRIPT = """
@@ -181,19 +184,28 @@ class Lab:
         self.support, self.cluster, self.path = support, cluster, home
         self.ports = [support.free_port(), support.free_port()]
         self.wires = [Wire(port) for port in self.ports]
-        python = os.path.realpath(sys.executable)
+        home.mkdir(mode=0o700, exist_ok=True)
+        pythons = {"skewed": make_skewed_python(home.with_name("skewed"), SKEW)}
+        partitions = {"lab": "all", "urgent": "urgent", "closed": "closed", "skewed": "all"}
         pools = "".join(
             f'[pools.{name}]\nengine = "slurm"\npartition = "{partition}"\nrun_as = "service"\n'
-            f'python = "{python}"\n'
-            for name, partition in (("lab", "all"), ("urgent", "urgent"), ("closed", "closed"))
+            f'python = "{pythons.get(name) or os.path.realpath(sys.executable)}"\n'
+            for name, partition in partitions.items()
         )
-        home.mkdir(mode=0o700, exist_ok=True)
+        self.prolog({})
         public = "".join(
             f'{name} = "http://127.0.0.1:{wire.port}"\n'
             for name, wire in zip(("public_url", "public_obs_url"), self.wires, strict=True)
         )
         (home / "settings.toml").write_text(f"{public}{settings}\n{pools}")
         self.platform: Any = None
+
+    def prolog(self, variables: dict[str, str]) -> None:
+        """What a site sets on single machines: `TMPDIR=/there` by the machine's name."""
+        lines = [f'[ "$SLURMD_NODENAME" = {node} ] && echo export {text}' for node, text in variables.items()]
+        script = self.cluster.folder / "prolog.sh"
+        script.write_text("\n".join(["#!/bin/sh", *lines, "exit 0", ""]))
+        script.chmod(0o755)
 
     def start(self) -> None:
         """Start the platform (again), on the same ports."""
@@ -316,9 +328,20 @@ def _parent(pid: int) -> int:
         return 0
 
 
+def make_skewed_python(folder: Path, seconds: float) -> str:
+    """An interpreter whose clock is wrong by so many seconds."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    site = next(folder.glob("lib/python*/site-packages"))
+    (site / "sitecustomize.py").write_text(
+        f"import time\nreal = time.time\ntime.time = lambda: real() + {seconds}\n"
+    )
+    return str(folder / "bin/python")
+
+
 @contextlib.contextmanager
-def open_lab(support: Any, folder: Path, settings: str = "", more: str = "") -> Iterator[Lab]:
+def open_lab(support: Any, folder: Path, settings: str = "") -> Iterator[Lab]:
     """A cluster with a platform; both end with it."""
+    more = "TaskProlog={folder}/prolog.sh\n"
     yards = load("tests/engines/slurm/conftest.py", "slurm_yard")
     module = yards.load_cluster_module()
     with module.SlurmCluster(nodes=3, cpus=8, port=yards.free_ports(5), lab=True, more=more) as cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -176,3 +177,51 @@ def test_a_stop_is_obeyed_at_any_moment(lab: Any, tmp_path: Path) -> None:
         assert lab.end(name)["phase"] == "Terminated", lab.story(name)
     assert "kept" in lab.log("stop-running") and 3 in lab.steps("stop-running")
     assert lab.cli("delete", "stop-running").exit_code == 0
+
+
+def test_a_machine_without_room_says_so_and_is_left_out_later(lab: Any, tmp_path: Path) -> None:
+    # Nothing can be written there.
+    lab.prolog({"n1": "TMPDIR=/sys"})
+    try:
+        lab.submit(tmp_path, "no-place-0", nodes=2)
+        job = lab.end("no-place-0", 40)
+        # The machine at fault is named, and the other one did not wait for it.
+        assert job["phase"] == "Failed" and "n1: this machine has no place" in lab.story("no-place-0")
+        assert "TRAINSHED_NODE_FOLDER" in lab.story("no-place-0")
+        for number in (1, 2):
+            lab.submit(tmp_path, f"no-place-{number}")
+            assert lab.end(f"no-place-{number}", 40)["phase"] == "Failed", lab.story(f"no-place-{number}")
+        lab.submit(tmp_path, "elsewhere", steps=3)
+        assert lab.end("elsewhere")["phase"] == "Completed", lab.story("elsewhere")
+    finally:
+        lab.prolog({})
+
+
+def test_a_machine_whose_clock_is_wrong_harms_nothing(lab: Any, tmp_path: Path) -> None:
+    before = time.time()
+    lab.submit(tmp_path, "skewed", pool="skewed", nodes=2, steps=10)
+    job = lab.end("skewed")
+    assert job["phase"] == "Completed", lab.story("skewed")
+    assert lab.steps("skewed", 1) == list(range(10))
+    mirror = lab.path / "jobs" / job["id"] / "attempt-1" / "node-0"
+    report = json.loads((mirror / "status.json").read_bytes())
+    claim = json.loads((mirror / "claim.json").read_bytes())
+    assert abs(claim["clock_lag"] + labs.SKEW) < 60
+    times = [report["started_at"], *(entry["time"] for entry in report["timeline"]), report["ended_at"]]
+    assert times == sorted(times) and before - 5 < times[0] and times[-1] < time.time() + 5
+
+
+def test_a_stop_in_the_first_moments_outlives_the_controller(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "hasty", nodes=2, steps=600)
+    lab.wait(lambda: lab.show("hasty")["phase"] == "Running", 30, "its start")
+    lab.cluster.kill("slurmctld")
+    assert lab.cli("stop", "hasty").exit_code == 0
+    time.sleep(2)
+    lab.cluster.start_controller()
+    job = lab.end("hasty", 60)
+    assert (job["phase"], job["attempt"]) == ("Terminated", 1), lab.story("hasty")
+
+    def is_gone() -> bool:
+        return job["id"] not in lab.cluster.call("squeue", "-a", "-h", "-o", "%j", check=False).stdout
+
+    lab.wait(is_gone, 60, "its end in Slurm")

@@ -117,8 +117,9 @@ try:
         time.sleep(pause)
         pause = min(30, pause * 2)
 except OSError as error:
-    words = "this machine has no room for the runner: %s" % error
-    fail(UNFIT, words, "no_room", "Make room, or set TRAINSHED_NODE_FOLDER to a folder that has some.")
+    name = "no_room" if error.errno in (28, 122) else "node_folder"
+    words = "this machine has no %s for the runner: %s" % ("room" if name == "no_room" else "place", error)
+    fail(UNFIT, words, name, "Make room, or let TRAINSHED_NODE_FOLDER name a folder of the machines that has some.")
 become(file)
 """
 
