@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -316,6 +318,71 @@ def test_without_the_rule_a_job_waits_and_says_why(site: Any, support: Any, tmp_
         lambda: phase(site, support, "ann", "early") in ("Completed", "Failed"), seconds=80, what="its end"
     )
     assert phase(site, support, "ann", "early") == "Completed"
+
+
+GUIDE = Path(__file__).resolve().parents[1] / "docs/slurm.md"
+
+
+def test_the_guide_works_as_it_is_written(site: Any, support: Any, tmp_path: Path) -> None:
+    """Every command of the guide but those that make an account and install the package."""
+    from trainshed.client.directory import sign_in
+
+    chapter = GUIDE.read_text("utf-8").split("## From nothing to the first job")[1].split("\n## ")[0]
+    blocks = re.findall(r"```sh\n(.*?)```", chapter, re.DOTALL)
+    assert "useradd" in blocks[0] and len(blocks) == 7
+    place = site.folder / "var"
+    place.mkdir()
+    os.chown(place, site.uid("service"), -1)
+    port, obs_port = support.free_port(), support.free_port()
+    conf, home = site.cluster.environment["SLURM_CONF"], place / "home"
+    url = f"http://127.0.0.1:{port}"
+    here = {
+        'host = "10.0.0.5"': f'host = "127.0.0.1"\nport = {port}\nobs_port = {obs_port}',
+        "http://10.0.0.5:7480": f"{url} --token $TOKEN",
+        'partition = "a100"': f'partition = "all"\npython = "{site.interpreter}"',
+        'alice = "al"': f'alice = "{site.names["ann"]}"',
+        "/var/lib/trainshed": str(place),
+        "/opt/trainshed/bin/trainshed": f"{site.python} -m trainshed.cli.main",
+        "sudo -u trainshed TRAINSHED_HOME": f"sudo -u {site.names['service']} SLURM_CONF={conf} TRAINSHED_HOME",
+        "sudo -u trainshed": f"sudo -u {site.names['service']}",
+        "/etc/sudoers.d/trainshed": str(site.rule),
+        "ts user add alice": "ts user add alice --password correct-horse-battery",
+    }
+    for old, new in here.items():
+        assert old in chapter, old
+        blocks = [block.replace(old, new) for block in blocks]
+    before = site.rule.read_text()
+    try:
+        said = _run_script("\n".join(blocks[1:6]), tmp_path, {})
+        assert "The cluster can be used." in said, said
+        assert f"jobs of alice run as {site.names['ann']}" in said and "/login?code=" in said
+        own = {
+            "TOKEN": sign_in(url, "alice", "correct-horse-battery"),
+            "TRAINSHED_HOME": str(tmp_path / "own"),
+        }
+        command = f'trainshed() {{ {sys.executable} -m trainshed.cli.main "$@"; }}\n'
+        said = _run_script(command + blocks[6], tmp_path, own)
+        assert all(f"rank {rank} of 2 on" in said for rank in (0, 1)), said
+        assert "#SBATCH --nodes=2" in said and "Completed" in said
+    finally:
+        site.rule.write_text(before)
+        site.host("down", environment={"TRAINSHED_HOME": str(home)})
+
+
+def _run_script(script: str, folder: Path, variables: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-eu", "-c", script],
+        cwd=folder,
+        env={**{name: os.environ[name] for name in ("PATH", "HOME")}, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def test_what_the_controller_forgot_is_asked_of_accounting(site: Any, tmp_path: Path) -> None:

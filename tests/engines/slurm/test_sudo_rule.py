@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from trainshed.engines.slurm.sudo_rule import render_sudo_rule, takes_expressions
 from trainshed.model.errors import InvalidInput
+from trainshed.model.settings import read_settings
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -22,6 +25,16 @@ def test_the_rule_is_what_was_reviewed(name: str) -> None:
         expressions=name == "sudoers",
     )
     assert rule == (GOLDEN / name).read_text()
+
+
+def test_the_guide_shows_the_rule_and_settings_that_can_be_read() -> None:
+    page = (Path(__file__).parents[3] / "docs/slurm.md").read_text("utf-8")
+    lines = [line for line in render_sudo_rule("trainshed", ["al"]).splitlines() if not line.startswith("#")]
+    assert "\n".join(lines) in page
+    blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        assert read_settings(tomllib.loads(block), {}, {}).pools
 
 
 def test_without_a_variable_none_passes_but_the_token() -> None:
