@@ -251,10 +251,12 @@ def test_a_job_sees_the_devices_that_slurm_gave_it(lab: Any, support: Any, tmp_p
     ranks = found_by(wait_for_end(lab, support, "second"))
     assert lab.cli("ssh", "first", "--", "touch /tmp/over").exit_code == 0
     wait_for_end(lab, support, "first")
+    assert "on the machines' own network, ports from" in lab.cli("show", "second").stdout
     seen = [found["env"]["ASCEND_RT_VISIBLE_DEVICES"] for found in ranks]
     assert sorted(seen) == ["0,1", "0,1", "4,5"], "one machine's first four are another job's"
     for found in ranks:
         table = json.loads(found["tables"]["/job/rank_table/hccl.json"])
+        # In the order of the ranks, with the indices that the processes see.
         servers = [[device["device_id"] for device in each["device"]] for each in table["server_list"]]
         assert servers == [devices.split(",") for devices in seen]
 
@@ -298,6 +300,14 @@ def test_pools_are_told_apart(lab: Any, tmp_path: Path) -> None:
     assert {node["pool"] for node in lab.cli("nodes", "--pool", "bare", "--json").json()} == {"bare"}
     assert "lab" in lab.cli("flavors").stdout
     (tmp_path / "job.yaml").write_text("command: 'true'\nnodes: 4\nflavor: cpu.8\n")
+    shown = lab.cli(
+        "submit", "job.yaml", "--pool", "lab", "--set", "nodes=2", "--dry-run", cwd=tmp_path
+    ).stdout
+    assert (
+        "MASTER_ADDR: address-of-node-0" in shown
+        and "network: open" in shown
+        and "#SBATCH --nodes=2" in shown
+    )
     for arguments, words in (
         (("--pool", "lab"), "all machines of the pool 'lab'"),
         (("--pool", "lab", "--set", "nodes=2", "--set", "network=none"), "cannot meet"),

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from trainshed.model.flavor import Flavor
-from trainshed.services.remote_placement import choose_ports, place_nodes
+from trainshed.services.remote_placement import (
+    choose_ports,
+    describe_places,
+    guess_places,
+    network_of,
+    place_nodes,
+)
 from trainshed.services.runner_mirror import Claim
 
 FLAVOR = Flavor("ascend.2", "ascend", 2, 8, 1024)
@@ -46,3 +52,23 @@ def test_ports_of_running_jobs_are_left_alone() -> None:
         base = choose_ports("the same job", claims, taken)
         assert base not in taken and not base <= 20300 < base + 128
         taken.add(base)
+
+
+def test_a_story_tells_where_the_nodes_are() -> None:
+    places = place_nodes(
+        [claim(0, "10.0.0.1"), claim(1, "10.0.0.2")], FLAVOR, 20128, {"n1": (2, 3), "n2": (0, 1)}
+    )
+    assert describe_places(places) == (
+        "The nodes are n1 (10.0.0.1), devices 2,3; n2 (10.0.0.2), devices 0,1; "
+        "on the machines' own network, ports from 20128 on."
+    )
+    [alone] = place_nodes([claim(0, "10.0.0.1")], Flavor("cpu.1", "cpu", 0, 1, 0), 0, {})
+    assert describe_places([alone]) == "The nodes are n1 (10.0.0.1)."
+
+
+def test_several_machines_need_their_own_network_and_one_does_not() -> None:
+    assert network_of("platform", 2) == "open" and network_of("none", 1) == "none"
+    first, second = guess_places(FLAVOR, 2, "platform")
+    assert (first.address, second.address, first.ports) == ("address-of-node-0", "address-of-node-1", 20000)
+    [alone] = guess_places(FLAVOR, 1, "platform")
+    assert (alone.address, alone.ports) == ("", 0)

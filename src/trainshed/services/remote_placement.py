@@ -10,10 +10,44 @@ from trainshed.model.flavor import Flavor
 from trainshed.model.queue import Placement
 from trainshed.services.runner_mirror import Claim
 
-__all__ = ["choose_ports", "place_nodes"]
+__all__ = ["choose_ports", "describe_places", "guess_places", "network_of", "place_nodes"]
 
 # Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
 _FIRST_PORT, _LAST_PORT = 20000, 32768
+
+
+def network_of(network: str, nodes: int) -> str:
+    """The network that a job really has on other machines: several of them reach each other over their own one."""
+    return "open" if nodes > 1 else network
+
+
+def guess_places(flavor: Flavor, nodes: int, network: str) -> tuple[Placement, ...]:
+    """Places before there are any, to show a plan: what only the machines can tell has a name in its stead."""
+    return tuple(
+        Placement(
+            f"node-{index}",
+            tuple(range(flavor.devices)),
+            flavor.cpus,
+            flavor.memory_mb,
+            address=f"address-of-node-{index}" if nodes > 1 else "",
+            ports=_FIRST_PORT if network_of(network, nodes) == "open" else 0,
+        )
+        for index in range(nodes)
+    )
+
+
+def describe_places(places: Sequence[Placement]) -> str:
+    """Where a job's nodes are, in words."""
+    words = []
+    for place in places:
+        devices = f", devices {','.join(map(str, place.devices))}" if place.devices else ""
+        words.append(f"{place.node}{f' ({place.address})' if place.address else ''}{devices}")
+    shared = (
+        f"; on the machines' own network, ports from {places[0].ports} on"
+        if places[0].ports and len(places) > 1
+        else ""
+    )
+    return f"The nodes are {'; '.join(words)}{shared}."
 
 
 def place_nodes(

@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainshed.control.planning import plan_attempt
-from trainshed.db.attempts import change_attempt, current_attempts
+from trainshed.db.attempts import attempt_of, change_attempt, current_attempts
 from trainshed.db.engine import begin, read
+from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
 from trainshed.db.workspaces import workspace_by_id
@@ -35,7 +36,7 @@ from trainshed.services.job_credentials import create_job_credentials, load_job_
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, remote_variables
 from trainshed.services.platform import Platform
 from trainshed.services.public_urls import obs_url
-from trainshed.services.remote_placement import choose_ports, place_nodes
+from trainshed.services.remote_placement import choose_ports, describe_places, network_of, place_nodes
 from trainshed.services.runner_mirror import Claim, Mirror, Piece
 from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
@@ -215,8 +216,12 @@ def _plan_once(platform: Platform, runner: AttemptCaller, claims: list[Claim]) -
     made = json.loads(file.read_bytes())
     if [item["node"] for item in runner.attempt.placements] != [item["node"] for item in made["placements"]]:
         # Where the nodes really are, and what they have: people see it, and logs are counted by it.
+        places = [from_json(Placement, item) for item in made["placements"]]
         with begin(platform.engine) as connection:
+            known = attempt_of(connection, job.id, attempt)
             change_attempt(connection, runner.attempt, placements=made["placements"])
+            if known is None or known.placements != made["placements"]:
+                add_event(connection, job.id, platform.clock(), "info", "control", describe_places(places))
     return tuple(from_json(NodeLaunch, item) for item in made["launches"])
 
 
@@ -228,8 +233,7 @@ def _plan(
         others = [row for row in current_attempts(connection).values() if row.job_id != job.id]
     pool = find_pool(str(job.spec.get("pool", "")), platform.settings.all_pools)
     flavor = find_flavor(job.flavor, flavors_of(pool, nodes))
-    # Nodes on several machines reach each other over the machines' own network.
-    network = "open" if job.nodes > 1 else job.spec.get("network", "platform")
+    network = network_of(str(job.spec.get("network", "platform")), job.nodes)
     # Those of others that run may not be in use yet.
     taken = {int(place.get("ports", 0)) for row in others if row.state != "ended" for place in row.placements}
     ports = choose_ports(job.id, claims, taken) if network == "open" else 0

@@ -22,22 +22,27 @@ from trainshed.model.job_spec import JobSpec, parse_job_spec
 from trainshed.model.launch_plan import Environment, to_json
 from trainshed.model.names import check_job_name, make_up_job_name
 from trainshed.model.phase import Detail, Phase
-from trainshed.model.pools import find_pool
+from trainshed.model.pools import find_pool, nodes_of
 from trainshed.model.queue import Placement
 from trainshed.model.rehearsal_load import warn_of_load
 from trainshed.services.access import require
 from trainshed.services.code import find_snapshot
 from trainshed.services.identity import Caller
 from trainshed.services.job_credentials import load_job_secrets, store_job_secrets
-from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables
+from trainshed.services.job_variables import CREDENTIAL_NAMES, platform_variables, remote_variables
 from trainshed.services.job_view import JobView, view_job
 from trainshed.services.platform import Platform
+from trainshed.services.remote_placement import guess_places, network_of
 from trainshed.services.slurm import slurm_engine
 from trainshed.services.submission_checks import SNAPSHOT, CheckedSpec, check_spec
 
 __all__ = ["dry_run", "rerun_job", "submit"]
 
 _NO_JOB = "00000000-0000-0000-0000-000000000000"
+_PLACED_LATER = (
+    "The nodes use their machines' own network. Their addresses, the first port and the indices of their devices are "
+    "known once the cluster has placed them; others stand in their places here."
+)
 
 
 def submit(platform: Platform, caller: Caller, spec: JobSpec) -> JobView:
@@ -72,28 +77,20 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     checked = check_spec(platform, caller, spec)
     match = match_engine(checked.spec.engine, platform.settings.engines)
     engine = match.engine
-    placements = tuple(
-        Placement(
-            f"node-{index}",
-            tuple(range(checked.flavor.devices)),
-            checked.flavor.cpus,
-            checked.flavor.memory_mb,
-        )
-        for index in range(checked.spec.nodes)
-    )
+    placements, seen, variables = _guess_world(platform, checked)
     plans = plan_launch(
         PlannedJob(
             id=_NO_JOB,
             name=checked.spec.name or make_up_job_name(checked.spec.boot or checked.spec.command, "0000"),
             workspace_id=caller.workspace_id,
-            spec=checked.spec.to_public_dict(),
+            spec=seen,
             flavor=checked.flavor,
             attempt=1,
             code_bucket=checked.code_bucket,
             code_prefix=checked.code_prefix,
             environment=Environment(engine.name, engine.python, engine.packages),
             rehearsal=checked.rehearsal,
-            platform_variables=platform_variables(platform),
+            platform_variables=variables,
             credential_names=CREDENTIAL_NAMES,
             owner=caller.user_name,
             workspace=_workspace_name(platform, caller.workspace_id),
@@ -105,17 +102,38 @@ def dry_run(platform: Platform, caller: Caller, spec: JobSpec) -> dict[str, Any]
     return {
         "spec": shown,
         "flavor": to_json(checked.flavor),
-        "notes": [*([match.note] if match.note else []), *_warn_of_rehearsal(platform, checked, engine.name)],
+        "notes": [
+            *([match.note] if match.note else []),
+            *_warn_of_rehearsal(platform, checked, engine.name),
+            *([_PLACED_LATER] if placements[0].address else []),
+        ],
         "launch": [to_json(plan) for plan in plans],
         **_batch_script(platform, caller, checked),
     }
 
 
+def _guess_world(
+    platform: Platform, checked: CheckedSpec
+) -> tuple[tuple[Placement, ...], dict[str, Any], dict[str, str]]:
+    """Where the job would be, its spec as it would be planned there, and how it would find the platform."""
+    spec, flavor = checked.spec, checked.flavor
+    if find_pool(spec.pool, platform.settings.all_pools).engine != "local":
+        network = network_of(spec.network, spec.nodes)
+        seen = {**spec.to_public_dict(), "network": network}
+        return guess_places(flavor, spec.nodes, spec.network), seen, remote_variables(platform, network)
+    places = tuple(
+        Placement(f"node-{index}", tuple(range(flavor.devices)), flavor.cpus, flavor.memory_mb)
+        for index in range(spec.nodes)
+    )
+    return places, spec.to_public_dict(), platform_variables(platform)
+
+
 def _warn_of_rehearsal(platform: Platform, checked: CheckedSpec, engine: str) -> list[str]:
     if not checked.rehearsal:
         return []
+    pool = find_pool(checked.spec.pool, platform.settings.all_pools)
     with read(platform.engine) as connection:
-        machines = all_nodes(connection)
+        machines = nodes_of(pool, all_nodes(connection))
     processes = checked.spec.processes or checked.flavor.devices
     return warn_of_load(engine, processes, checked.spec.nodes, machines)
 
