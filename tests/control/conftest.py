@@ -82,6 +82,8 @@ class Station:
             flavor=data.get("flavor", "cpu.1"),
             nodes=data.get("nodes", 1),
             restarts=data.get("restarts", 0),
+            priority=data.get("priority", 0),
+            preemptible=data.get("preemptible", False),
             created_at=time.time(),
             code_bucket=".code",
             code_prefix=f"{job_id}/",

@@ -159,3 +159,22 @@ def test_a_job_that_works_or_waits_for_a_peer_is_not_idle(station: Any) -> None:
     station.until(lambda: station.job(job_id).detail == "training, idle", 30)
     station.ask_stop(job_id)
     station.wait(job_id)
+
+
+def test_a_job_that_may_be_preempted_leaves_for_a_more_urgent_one_and_comes_back(station: Any) -> None:
+    watch_events(station, "preempted", "restarted")
+    cores = int(station.control.engines["local"].capacity()[0].cpus)
+    filling = f"cpu.{cores}"
+    first = station.submit(SAVING, flavor=filling, preemptible=True)
+    station.wait_for_line(first, b"ready")
+    urgent = station.submit("print('done')", flavor=filling, priority=10)
+    assert station.wait(urgent).phase is Phase.COMPLETED
+    job = station.wait(first)
+    assert (job.phase, job.attempt, job.starts_without_launch) == (Phase.COMPLETED, 2, 1)
+    assert b"saved after SIGTERM" in station.log(first) and b"['saved-0']" in station.log(first, attempt=2)
+    ending = station.attempts(first)[0].ending
+    assert ending is not None and (ending["cause"], ending["code"]) == ("node", "preempted")
+    urgent_end, second_start = station.job(urgent).ended_at, station.attempts(first)[1].created_at
+    assert urgent_end is not None and urgent_end <= second_start + 1
+    assert told(station) == [(first, "preempted"), (first, "restarted")]
+    assert any("It leaves for a job of priority 10" in event.message for event in station.events(first))

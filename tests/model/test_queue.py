@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainshed.model.flavor import Device, Flavor, Node
-from trainshed.model.queue import Held, Placement, Request, could_ever_fit, plan_queue
+from trainshed.model.queue import Held, Placement, Request, choose_victims, could_ever_fit, plan_queue
 
 CPU1 = Flavor("cpu.1", "cpu", 0, 1, 1024)
 CPU2 = Flavor("cpu.2", "cpu", 0, 2, 2048)
@@ -23,8 +23,8 @@ def machine(
         8192,
         tuple(Device("ascend", i) for i in range(devices)),
         shareable=shareable,
-        state=state,
-    )  # type: ignore[arg-type]
+        state=state,  # type: ignore[arg-type]
+    )
 
 
 def request(
@@ -152,3 +152,58 @@ def test_who_starts_does_not_depend_on_whether_reasons_are_asked_for(
     short = plan_queue(waiting, [], nodes, 1000, explain=False)
     assert short.admissions == full.admissions and short.waits == ()
     assert len(full.admissions) + len(full.waits) == len(waiting)
+
+
+def running(
+    name: str, cpus: float = 1, priority: int = 0, at: float = 0.0, node: str = "a", leaving: bool = False
+) -> Held:
+    placements = (Placement(node, (), cpus, 0),)
+    return Held(name, name, "cpu", placements, None, priority, at, is_preemptible=True, is_leaving=leaving)
+
+
+def victims(waiting: list[Request], held: list[Held], nodes: list[Node]) -> list[tuple[str, str]]:
+    return [(job.job_id, wanted.job_id) for job, wanted in choose_victims(waiting, held, nodes)]
+
+
+def test_the_lowest_and_youngest_leave_and_only_as_many_as_must() -> None:
+    held = [
+        running("old", at=1),
+        running("young", at=9),
+        running("lower", priority=-5),
+        running("wide", 1, 1),
+    ]
+    one = [request("urgent", priority=5)]
+    assert victims(one, held, [machine()]) == [("lower", "urgent")]
+    assert victims([request("two", CPU2, priority=5)], held, [machine()]) == [
+        ("lower", "two"),
+        ("young", "two"),
+    ]
+    # One that is wide enough leaves alone, although a smaller one was offered first.
+    held = [running("small", 1, -9), running("large", 3, -8)]
+    assert victims([request("three", Flavor("c", "cpu", 0, 3, 0), priority=5)], held, [machine()]) == [
+        ("large", "three")
+    ]
+
+
+def test_nobody_leaves_in_vain_or_for_his_equal() -> None:
+    held = [running("a", 2), running("b", 2)]
+    assert not victims([request("equal", priority=0)], held, [machine()])
+    assert not victims([request("huge", Flavor("c", "cpu", 0, 9, 0), priority=5)], held, [machine()])
+    fixed = [Held("x", "x", "cpu", (Placement("a", (), 4, 0),))]
+    assert not victims([request("urgent", priority=5)], fixed, [machine()])
+    # Who is leaving already is enough.
+    assert not victims(
+        [request("urgent", CPU2, priority=5)], [running("a", 2, leaving=True), held[1]], [machine()]
+    )
+    # What is free counts as well, and each freed place only once.
+    assert victims([request("u", CPU2, priority=5), request("v", CPU2, priority=4)], held, [machine()]) == [
+        ("a", "u"),
+        ("b", "v"),
+    ]
+
+
+def test_what_is_freed_for_a_job_is_kept_for_it() -> None:
+    waiting = [Request("urgent", "urgent", 5, 0.0, 1, CPU2, has_claim=True), request("small", CPU1)]
+    plan = plan_queue(waiting, [running("leaves", 3, leaving=True)], [machine()], 1.0)
+    assert not plan.admissions and "leaving for it" in plan.waits[0].hint
+    assert plan_queue(waiting[1:], [running("leaves", 3, leaving=True)], [machine()], 1.0).admissions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainshed.control.context import Control
+from trainshed.control.making_room import make_room
 from trainshed.control.planning import plan_attempt
 from trainshed.control.queue_view import QueueView, placement_from_row, placement_to_row
 from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
@@ -19,7 +20,7 @@ from trainshed.model.flavor import Flavor, Node
 from trainshed.model.launch_plan import NodeLaunch, to_json
 from trainshed.model.phase import Detail, Phase
 from trainshed.model.pools import Pool
-from trainshed.model.queue import Placement, plan_queue
+from trainshed.model.queue import Held, Placement, plan_queue
 
 __all__ = ["admit", "hand_over", "launch_of", "note_wait", "submit_attempt"]
 
@@ -69,6 +70,15 @@ def admit(control: Control, queue: QueueView) -> int:
             control.tell(connection, changed, f"Attempt {attempt.attempt} starts on {where}.")
         submit_attempt(control, changed, attempt, queue)
         started += 1
+    admitted = {admission.job_id: admission for admission in plan.admissions}
+    left = [request for request in waiting if request.job_id not in admitted]
+    if left and any(held.is_preemptible for held in queue.held):
+        new = [
+            Held(request.job_id, request.name, request.flavor.kind, admitted[request.job_id].placements)
+            for request in waiting
+            if request.job_id in admitted
+        ]
+        make_room(control, queue, left, [*queue.held, *new])
     return started
 
 

@@ -71,6 +71,8 @@ def load_queue(
     to_hand_over: list[JobRow] = []
     stranded: list[JobRow] = []
     of_job: dict[str, Pool] = {}
+    # Jobs for which others are leaving.
+    claims = {(job.wait or {}).get("yields_to") for job in jobs if job.phase.holds_devices}
     for job in jobs:
         attempt = attempts.get(job.id)
         pool = pool_of(job.spec, pools)
@@ -91,8 +93,9 @@ def load_queue(
             if attempt is None or attempt.state == "ended":
                 to_hand_over.append(job)
         elif job.phase is Phase.PENDING:
+            since = job.queued_at or job.created_at
             waiting.append(
-                Request(job.id, job.name, job.priority, job.queued_at or job.created_at, job.nodes, flavor)
+                Request(job.id, job.name, job.priority, since, job.nodes, flavor, job.id in claims)
             )
         elif job.phase.holds_devices and job.attempt:
             if attempt is None or attempt.state == "ended" or pool.engine != "local":
@@ -105,6 +108,10 @@ def load_queue(
                     flavor.kind,
                     tuple(placement_from_row(row) for row in attempt.placements),
                     (attempt.started_at or attempt.created_at) + limit if limit else None,
+                    job.priority,
+                    attempt.created_at,
+                    job.preemptible,
+                    job.stop_requested or bool((job.wait or {}).get("yields_to")),
                 )
             )
     by_id = {job.id: job for job in jobs}

@@ -3,7 +3,8 @@
 One pure function on plain data. The control loop acts on its answer and `explain` shows it, so what users
 are told is what happens. Order: priority, then age. All nodes of a job start together or not at all (gang).
 A smaller job may overtake one that does not fit, until that one has waited for `patience` seconds: from then
-on nothing behind it starts on the machines it could use, so that large jobs do not starve.
+on nothing behind it starts on the machines it could use, so that large jobs do not starve. The same holds for a job
+for which others have to leave: those that may be preempted, of a lower priority, the lowest and youngest first.
 """
 
 from __future__ import annotations
@@ -13,9 +14,21 @@ from dataclasses import dataclass, field, replace
 
 from trainshed.model.flavor import Flavor, Node
 
-__all__ = ["Admission", "Held", "Placement", "QueuePlan", "Request", "Wait", "could_ever_fit", "plan_queue"]
+__all__ = [
+    "Admission",
+    "Held",
+    "Placement",
+    "QueuePlan",
+    "Request",
+    "Wait",
+    "choose_victims",
+    "could_ever_fit",
+    "plan_queue",
+]
 
 PATIENCE_SECONDS = 600.0
+# For more waiting jobs at once nobody is asked to leave: the next pass looks again.
+_MOST_CONSIDERED = 50
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,8 @@ class Request:
     queued_at: float
     nodes: int
     flavor: Flavor
+    # Others are leaving to make room for it.
+    has_claim: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,11 @@ class Held:
     kind: str
     placements: tuple[Placement, ...]
     ends_by: float | None = None
+    priority: int = 0
+    started_at: float = 0.0
+    is_preemptible: bool = False
+    # It has been asked to stop, for whatever reason.
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,11 +169,7 @@ def plan_queue(
 
     Who needs only the admissions turns `explain` off: reasons cost far more than the decision.
     """
-    machines = {node.name: _Free.all_of(node) for node in nodes if node.state == "ready"}
-    for job in held:
-        for placement in job.placements:
-            if placement.node in machines:
-                machines[placement.node].hold(job.kind, placement)
+    machines = _machines(nodes, held)
     admissions: list[Admission] = []
     waits: list[Wait] = []
     reserved: dict[str, Request] = {}
@@ -175,11 +191,80 @@ def plan_queue(
             wait = _explain(request, machines, reserved, held, nodes)
             waits.append(replace(wait, position=len(waits) + 1, ahead=tuple(ahead[:10])))
             ahead.append(request.name)
-        if now - request.queued_at >= patience and could_ever_fit(request.nodes, request.flavor, nodes):
+        has_claim = request.has_claim or now - request.queued_at >= patience
+        if has_claim and could_ever_fit(request.nodes, request.flavor, nodes):
             for name, free in machines.items():
                 if _Free.all_of(free.node).fits(request.flavor):
                     reserved.setdefault(name, request)
     return QueuePlan(tuple(admissions), tuple(waits))
+
+
+def choose_victims(
+    waiting: Iterable[Request], held: Sequence[Held], nodes: Sequence[Node]
+) -> list[tuple[Held, Request]]:
+    """Who has to leave so that jobs of a higher priority can start, and for whom each of them does.
+
+    Nobody leaves in vain: only if the job then fits, with those who are leaving already and with as few as possible.
+    """
+    offers = [job for job in held if job.is_preemptible and not job.is_leaving]
+    # The lowest priority first; of two equal ones the one that loses less.
+    offers.sort(key=lambda job: (job.priority, -job.started_at))
+    if not offers:
+        return []
+    stays = [job for job in held if not job.is_leaving]
+    chosen: list[tuple[Held, Request]] = []
+    machines = _machines(nodes, stays)
+    order = sorted(waiting, key=lambda item: (-item.priority, item.queued_at, item.job_id))
+    for request in order[:_MOST_CONSIDERED]:
+        if request.priority <= offers[0].priority:
+            break
+        gone = [job for job, _ in chosen]
+        able = [job for job in offers if job.priority < request.priority and job not in gone]
+        victims = _fewest(request, machines, able)
+        if victims is None:
+            continue
+        chosen += [(job, request) for job in victims]
+        _release(machines, victims)
+        _place(request, list(machines.values()))
+    return chosen
+
+
+def _fewest(request: Request, machines: dict[str, _Free], offers: Sequence[Held]) -> list[Held] | None:
+    """Those of the offers without whom the job does not fit; None where it does not fit even without all of them."""
+
+    def fits_without(victims: Sequence[Held]) -> bool:
+        trial = {name: free.copy() for name, free in machines.items()}
+        _release(trial, victims)
+        return _place(request, list(trial.values())) is not None
+
+    victims: list[Held] = []
+    for job in (None, *offers):
+        victims += [job] if job is not None else []
+        if fits_without(victims):
+            break
+    else:
+        return None
+    for job in list(victims):
+        fewer = [other for other in victims if other is not job]
+        if fits_without(fewer):
+            victims = fewer
+    return victims
+
+
+def _machines(nodes: Sequence[Node], held: Sequence[Held]) -> dict[str, _Free]:
+    machines = {node.name: _Free.all_of(node) for node in nodes if node.state == "ready"}
+    for job in held:
+        for placement in job.placements:
+            if placement.node in machines:
+                machines[placement.node].hold(job.kind, placement)
+    return machines
+
+
+def _release(machines: dict[str, _Free], jobs: Sequence[Held]) -> None:
+    for job in jobs:
+        for placement in job.placements:
+            if placement.node in machines:
+                machines[placement.node].release(job.kind, placement)
 
 
 def could_ever_fit(nodes_wanted: int, flavor: Flavor, nodes: Iterable[Node]) -> bool:
@@ -263,7 +348,9 @@ def _explain(
     return Wait(
         request.job_id,
         f"Needs {wanted}; free now: {_describe_free(request.flavor, machines.values())}.",
-        hint=_describe_holders(request.flavor, held),
+        hint="Jobs of a lower priority are leaving for it."
+        if request.has_claim
+        else _describe_holders(request.flavor, held),
         starts_by=_forecast(request, machines, held),
     )
 
@@ -293,9 +380,7 @@ def _forecast(request: Request, machines: dict[str, _Free], held: Sequence[Held]
     """When the job fits at the latest, if only jobs with a time limit end."""
     later = {name: free.copy() for name, free in machines.items()}
     for job in sorted((job for job in held if job.ends_by is not None), key=lambda job: job.ends_by or 0.0):
-        for placement in job.placements:
-            if placement.node in later:
-                later[placement.node].release(job.kind, placement)
+        _release(later, [job])
         if _place(request, [free.copy() for free in later.values()]) is not None:
             return job.ends_by
     return None
