@@ -1,7 +1,7 @@
 """Credentials that were looked up a moment ago, good as long as nothing in the database has changed.
 
 Every request carries a credential, and most carry the same ones. The embedded database tells for next to
-nothing whether anybody has committed anything since one last asked (`PRAGMA data_version`). Hence there is
+nothing whether anybody has committed anything since one last asked (`commit_watch`). Hence there is
 nothing to expire and nobody to notify: whatever is revoked, changed or ended counts from the next request on.
 PostgreSQL has no such question; there, every credential is looked up.
 """
@@ -13,10 +13,11 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
+
+from trainshed.store.embedded.commit_watch import CommitWatch
 
 __all__ = ["CredentialCache", "cache_of"]
 
@@ -25,33 +26,11 @@ T = TypeVar("T")
 _MOST = 1024
 
 
-class _Watch:
-    """One thread's connection to the database; it goes with the thread."""
-
-    def __init__(self, path: str) -> None:
-        self._connection = sqlite3.connect(
-            f"{Path(path).absolute().as_uri()}?mode=rw",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-
-    def version(self) -> int:
-        """A number that changes with every commit of anybody else; this connection itself never writes."""
-        found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        return found
-
-    def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None:
-            connection.close()
-
-
 class _Memory(threading.local):
     """What one thread remembers. Threads share nothing here, so that none waits for another."""
 
-    watch: _Watch | None = None
-    version: int | None = None
+    watch: CommitWatch | None = None
+    version: int | bytes | None = None
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], Any] = {}
@@ -83,11 +62,11 @@ class CredentialCache:
             memory.entries[kind, name] = value
         return value
 
-    def _ask_version(self, memory: _Memory) -> int | None:
+    def _ask_version(self, memory: _Memory) -> int | bytes | None:
         try:
             if memory.watch is None:
-                memory.watch = _Watch(str(self._path))
-            return memory.watch.version()
+                memory.watch = CommitWatch(str(self._path))
+            return memory.watch.state() or memory.watch.ask()
         except sqlite3.Error:
             return None
 

@@ -62,10 +62,9 @@ def read_acl_header(visit: Visit) -> str:
     acl = visit.option("acl")
     if acl and acl not in CANNED_ACLS:
         raise S3Error("InvalidArgument", "The canned ACL is not known.", ArgumentName="acl")
+    start = f"{visit.prefix}grant-"
     grants = {
-        name.removeprefix(f"{visit.prefix}grant-"): value
-        for name, value in visit.headers.items()
-        if name.startswith(f"{visit.prefix}grant-")
+        name.removeprefix(start): value for name, value in visit.headers.items() if name.startswith(start)
     }
     if not grants:
         return acl

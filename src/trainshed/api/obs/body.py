@@ -133,7 +133,7 @@ async def receive(visit: Visit, begin: Callable[[BodyReader], Receiver[T]]) -> t
 
     if 0 < _content_length(visit) <= _SMALL:
         # Most objects are small: one thread does it all in one go.
-        body = b"".join([piece async for piece in exchange.pieces()])
+        body = await exchange.whole_body()
 
         def store() -> tuple[T, dict[str, str]] | Later[tuple[T, dict[str, str]]]:
             reader, target = start()

@@ -1,9 +1,12 @@
 """Where the event loop has short work done: by one thread, for as long as that thread gets on with it.
 
-Python runs one thread at a time. Two dozen threads with a small request each pass the interpreter's lock on at every
-system call, and that costs more than the requests do. So they queue for one thread, which takes several at a time
-and hands their results back together. Another one begins only while the first waits for the disk: it says so before
-it makes writes durable (`Later`), and where it does not, the loop notices that nothing gets finished.
+Python runs one thread at a time. Threads with a small request each pass the interpreter's lock on at every system
+call, and that costs more than the requests do. So requests queue for one thread, which takes several at a time; and the
+loop, which would only fight with it for the lock, waits until it is done and takes the results. It does not wait for
+long: where the thread waits for the disk, the loop goes on, and another thread takes over.
+
+What is expensive once but cheap for many, such as making writes durable, is left to a thread of its own (`Later`): it
+finishes together all that has come while it was busy with those before.
 """
 
 from __future__ import annotations
@@ -25,6 +28,14 @@ _TURN = 32
 _TURN_SECONDS = 0.003
 # Nothing finished for this long: the thread waits for something, and another one takes over.
 _STALL_SECONDS = 0.01
+# The loop waits for a turn for this long at most; after one that took longer it does not wait for any for a while.
+_LEND_SECONDS = 0.01
+_OFFENDED_SECONDS = 0.5
+# Threads that finish together what came apart. While one is at it, the next group gathers; only when that takes long
+# (a busy disk), another one begins with those that have gathered so far.
+_FINISHERS = 8
+_GATHER_SECONDS = 0.01
+_MOST_TOGETHER = 128
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,19 @@ class Desk:
         self._finished = 0
         self._seen = -1
         self._is_watched = False
+        self._is_called = False
+        # The loop waits here while it lends its time; what was done meanwhile is returned there.
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._is_lent = False
+        self._returned: list[_Task] = []
+        self._lends_from = 0.0
+        # What is waiting to be finished together, and who does that.
+        self._late: list[_Task] = []
+        self._idle_finishers: list[_Clerk] = []
+        self._finishers_left = _FINISHERS
+        self._finishing = 0
+        self._finishing_since = 0.0
 
     async def run(self, work: Callable[..., T | Later[T]], *arguments: Any) -> T:
         """The result of work that may wait for the disk or the database, but usually does not for long."""
@@ -95,13 +119,41 @@ class Desk:
         task = _Task(work, arguments, loop.create_future())
         with self._lock:
             self._queue.append(task)
+        if not self._is_called:
+            # A little later: what else is ready joins the same turn.
+            self._is_called = True
+            loop.call_soon(self._tend, loop)
+        result: T = await task.future
+        return result
+
+    def _tend(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the queue worked off, and keep out of the way meanwhile."""
+        self._is_called = False
+        with self._lock:
+            if not self._queue:
+                return
             if self._on_duty is None:
                 self._call_next()
+            self._is_lent = self._on_duty is not None and loop.time() >= self._lends_from
+            is_lent = self._is_lent
+        if is_lent:
+            is_back = self._gate.acquire(timeout=_LEND_SECONDS)
+            with self._lock:
+                self._is_lent = False
+                # It may have come back just now.
+                is_back = is_back or self._gate.acquire(blocking=False)
+                done, self._returned = self._returned, []
+                is_left = bool(self._queue)
+            _settle(done)
+            if is_back:
+                if is_left and not self._is_called:
+                    self._is_called = True
+                    loop.call_soon(self._tend, loop)
+                return
+            self._lends_from = loop.time() + _OFFENDED_SECONDS
         if not self._is_watched:
             self._is_watched = True
             loop.call_later(_STALL_SECONDS, self._look, loop)
-        result: T = await task.future
-        return result
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
@@ -127,17 +179,9 @@ class Desk:
     def _serve(self, me: _Clerk) -> None:
         while True:
             done, late = self._take_turn(me)
-            self._deliver(done)
             if late:
-                # While this one waits for the disk, another one takes the next turn.
-                with self._lock:
-                    if self._on_duty is me:
-                        self._on_duty = None
-                        if self._queue:
-                            self._call_next()
-                _finish_together(late)
-                self._deliver(late)
-            if not self._stays_on_duty(me):
+                self._finish_later(late)
+            if self._give_back(me, done) or not self._stays_on_duty(me):
                 me.signal.acquire()
 
     def _take_turn(self, me: _Clerk) -> tuple[list[_Task], list[_Task]]:
@@ -159,6 +203,21 @@ class Desk:
             if len(done) + len(late) >= _TURN or time.monotonic() > until:
                 return done, late
 
+    def _give_back(self, me: _Clerk, done: list[_Task]) -> bool:
+        """Return what was done, and with it the time that the loop has lent, if it has: then it calls again."""
+        with self._lock:
+            is_lent = self._is_lent
+            if is_lent:
+                self._is_lent = False
+                self._returned += done
+                if self._on_duty is me:
+                    self._on_duty = None
+                self._idle.append(me)
+                self._gate.release()
+        if not is_lent:
+            self._deliver(done)
+        return is_lent
+
     def _stays_on_duty(self, me: _Clerk) -> bool:
         with self._lock:
             if self._queue and self._on_duty in (None, me):
@@ -176,6 +235,38 @@ class Desk:
             tasks[0].future.get_loop().call_soon_threadsafe(_settle, tasks)
         except RuntimeError:
             return  # The loop is closed: nobody waits any more.
+
+    # --- what is finished together ---
+
+    def _finish_later(self, tasks: list[_Task]) -> None:
+        with self._lock:
+            self._late += tasks
+            if self._finishing and time.monotonic() < self._finishing_since + _GATHER_SECONDS:
+                return
+            if self._idle_finishers:
+                self._idle_finishers.pop().signal.release()
+            elif self._finishers_left:
+                self._finishers_left -= 1
+                threading.Thread(target=self._finish, name="finisher", daemon=True).start()
+
+    def _finish(self) -> None:
+        """Finish what has come, while the next ones gather."""
+        me = _Clerk()
+        while True:
+            with self._lock:
+                tasks, self._late = self._late[:_MOST_TOGETHER], self._late[_MOST_TOGETHER:]
+                if tasks:
+                    self._finishing += 1
+                    self._finishing_since = time.monotonic()
+                else:
+                    self._idle_finishers.append(me)
+            if not tasks:
+                me.signal.acquire()
+                continue
+            _finish_together(tasks)
+            self._deliver(tasks)
+            with self._lock:
+                self._finishing -= 1
 
 
 def _finish_together(tasks: list[_Task]) -> None:

@@ -88,6 +88,14 @@ class Exchange:
         while (piece := await self._request.read()) is not None:
             yield cast(bytes, piece)
 
+    async def whole_body(self) -> bytes:
+        """The body of a request that is small enough to be taken at once."""
+        self._has_read = True
+        first = await self._request.read()
+        if self._request.is_complete and not self._request.has_more:
+            return cast(bytes, first or b"")
+        return b"".join([cast(bytes, first or b""), *[piece async for piece in self.pieces()]])
+
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run what takes its time or waits for the disk, such as moving a large piece."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)

@@ -65,13 +65,13 @@ class About:
 
 def _refuse_unkept(visit: Visit) -> None:
     """Refuse what a client would rely on, and what is not done here: it must not be taken silently."""
+    encrypted, locked = f"{visit.prefix}server-side-encryption", f"{visit.prefix}object-lock-"
     for name in visit.headers:
-        option = name.removeprefix(visit.prefix)
-        if name.startswith(visit.prefix) and option.startswith("server-side-encryption"):
+        if name.startswith(encrypted):
             raise S3Error(
                 "NotImplemented", "Objects are not encrypted here: leave server-side encryption out."
             )
-        if name.startswith(visit.prefix) and option.startswith("object-lock-"):
+        if name.startswith(locked):
             raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
     if visit.option("write-offset-bytes"):
         raise S3Error("NotImplemented", "Objects grow by OBS's append only.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -33,8 +35,17 @@ _MAX_DOCUMENT = 2 << 20
 _ENDPOINT = re.compile(r"(?:(?P<bucket>[a-z0-9][a-z0-9.-]*)\.)?(?:obs|s3)[.-][a-z0-9.-]+")
 
 
+# Unique without asking the system for a number each time.
+_run, _count = int.from_bytes(os.urandom(4), "big"), itertools.count()
+
+
 def split_host(host: str, domains: Sequence[str]) -> str:
     """The bucket in a host name, or nothing: `data.localhost:7481` has `data`. The longest domain comes first."""
+    return _split_host(host, tuple(domains))
+
+
+@lru_cache(maxsize=256)
+def _split_host(host: str, domains: tuple[str, ...]) -> str:
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     name = name.lower().rstrip(".")
     if name in domains:
@@ -55,7 +66,7 @@ class Visit:
         self.exchange = exchange
         self.method = exchange.method
         self.headers = exchange.headers
-        self.request_id = secrets.token_hex(8).upper()
+        self.request_id = f"{_run:08X}{next(_count) & 0xFFFFFFFF:08X}"
         self.proof = Proof()
         # Headers that every answer to this request has, be it an error.
         self.extra_headers: dict[str, str] = {}
@@ -64,7 +75,7 @@ class Visit:
         self._scheme: Scheme | None = None
         self._claim: Claim | None = None
         # Until the signature was read, errors are told in the dialect that the headers look like.
-        self._is_obs = any(name.startswith("x-obs-") for name in exchange.headers)
+        self._speak("\nx-obs-" in "\n" + "\n".join(exchange.headers))
         host_bucket = split_host(exchange.headers.get("host", ""), domains)
         self.signed = SignedRequest(
             exchange.method, exchange.path, exchange.raw_query, exchange.headers, host_bucket
@@ -82,10 +93,11 @@ class Visit:
         found = read_claim(self.signed)
         if found is not None:
             self._scheme, self._claim = found
-            self._is_obs = self._scheme == "obs"
-        for name, value, _ in split_query(self.signed.query):
-            _check_text(name)
-            self.query[name] = _check_text(value)
+            self._speak(self._scheme == "obs")
+        if self.signed.query:
+            for name, value, _ in split_query(self.signed.query):
+                _check_text(name)
+                self.query[name] = _check_text(value)
         _check_text(self.bucket)
         _check_text(self.key)
 
@@ -101,10 +113,10 @@ class Visit:
         """Whether the request carries a signature."""
         return self._claim is not None
 
-    @property
-    def prefix(self) -> str:
-        """The beginning of the headers that count. The others are not covered by the signature."""
-        return "x-obs-" if self._is_obs else "x-amz-"
+    def _speak(self, is_obs: bool) -> None:
+        self._is_obs = is_obs
+        # The beginning of the headers that count. The others are not covered by the signature.
+        self.prefix = "x-obs-" if is_obs else "x-amz-"
 
     def option(self, name: str) -> str:
         """The header `x-amz-<name>`, or `x-obs-<name>` in OBS's dialect."""
@@ -133,7 +145,7 @@ class Visit:
 
     def trust(self, scheme: Scheme, access_key: str, check: Callable[[str], None]) -> None:
         """Take the owner of a key as the caller of a request whose body is signed, if `check` likes its secret."""
-        self._is_obs = scheme == "obs"
+        self._speak(scheme == "obs")
         owner = self._owner(access_key)
         check(owner.secret_key)
         self._caller, self._is_known = owner.caller, True
@@ -191,7 +203,7 @@ class Visit:
     ) -> Bucket:
         if name.startswith("."):
             raise no_such_bucket(name)
-        refusal: TrainshedError = S3Error("AccessDenied", "Access Denied")
+        refusal: TrainshedError | None = None
         try:
             if self._caller is not None:
                 return self._expected(ask(self.platform, self._caller, name))
@@ -206,7 +218,7 @@ class Visit:
             raise no_such_bucket(name) from None
         if is_shared():
             return self._expected(bucket)
-        raise refusal
+        raise refusal or S3Error("AccessDenied", "Access Denied")
 
     def _expected(self, bucket: Bucket) -> Bucket:
         """The bucket, unless the client says that somebody else should own it."""
@@ -291,10 +303,14 @@ def no_such_bucket(name: str) -> S3Error:
 
 
 def _decode(text: str) -> str:
+    if "%" not in text and text.isascii():
+        return text
     return unquote_to_bytes(text.encode("latin-1")).decode("utf-8", "surrogateescape")
 
 
 def _check_text(text: str) -> str:
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

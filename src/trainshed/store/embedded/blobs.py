@@ -24,6 +24,7 @@ from trainshed.store.embedded.transactions import explain_os_error, explained_er
 __all__ = ["BlobFile", "BlobWriter", "Blobs"]
 
 _PER_FOLDER = 256
+_NAMES = 64
 
 
 # Every so many bytes of an object the room left on the disk is looked at, and this much of it is kept.
@@ -184,6 +185,8 @@ class Blobs:
         self._fan = os.urandom(1).hex()
         self._fans: dict[str, str] = {}
         self._created = 0
+        # Random names for the next files, got from the system many at a time.
+        self._names: list[str] = []
         self._folders: dict[str, Path] = {}
         with explained_errors():
             for part in (folder, self._blobs, self._incoming):
@@ -218,9 +221,18 @@ class Blobs:
 
     def _new_name(self) -> tuple[str, str]:
         self._count_new()
-        blob = self._fan + os.urandom(15).hex()
+        blob = self._fan + self._random_name()
         # Text, not paths: this is done for every object, and joining paths is dear.
         return blob, f"{self._ensure_session(self._fan)}/{blob}"
+
+    def _random_name(self) -> str:
+        try:
+            return self._names.pop()
+        except IndexError:
+            digits = os.urandom(15 * _NAMES).hex()
+            names = [digits[at : at + 30] for at in range(0, len(digits), 30)]
+            self._names += names[1:]
+            return names[0]
 
     def publish(self, blob: str, source: str) -> list[Path]:
         """Link a finished file among the blobs; returns the folders whose names must be synced."""
@@ -317,6 +329,8 @@ class Blobs:
     def forget_session(self) -> None:
         """After a fork: the session belongs to the parent, this process begins its own."""
         self._lock = threading.Lock()
+        # They are the parent's.
+        self._names = []
         self._drop_session()
 
     def _drop_session(self) -> None:

@@ -77,7 +77,12 @@ class StoreCore:
 
     def bucket(self, name: str) -> Bucket:
         """What is known of a bucket."""
-        return self._read(name, lambda c: bucket_rows.find_bucket(c, name)[1])
+        return self._known_bucket(name)[1]
+
+    def _known_bucket(self, name: str) -> tuple[int, Bucket]:
+        return self._transactions.buckets.find(
+            name, lambda: self._read(name, lambda c: bucket_rows.find_bucket(c, name))
+        )
 
     # --- upkeep ---
 
@@ -167,7 +172,13 @@ class StoreCore:
         with self._transactions.read() as connection:
             return work(connection)
 
-    def _write(self, work: Callable[[sqlite3.Connection], T], folders: Iterable[Path] = ()) -> T:
+    def _write(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        folders: Iterable[Path] = (),
+        *,
+        keeps_buckets: bool = False,
+    ) -> T:
         with self._swept_lock:
             swept, self._swept = self._swept, []
 
@@ -177,7 +188,7 @@ class StoreCore:
             return work(connection)
 
         try:
-            return self._transactions.write(all_work, folders=folders)
+            return self._transactions.write(all_work, folders=folders, keeps_buckets=keeps_buckets)
         except BaseException:
             with self._swept_lock:
                 self._swept.extend(swept)
@@ -194,7 +205,7 @@ class StoreCore:
     def _commit_rows(
         self, wanted: Sequence[Wanted], folders: Iterable[Path]
     ) -> list[ObjectInfo | TrainshedError]:
-        results = self._write(lambda connection: put_objects(connection, wanted), folders)
+        results = self._write(lambda connection: put_objects(connection, wanted), folders, keeps_buckets=True)
         self._remove([blob for result in results if isinstance(result, tuple) for blob in result[1]])
         return [result[0] if isinstance(result, tuple) else result for result in results]
 
@@ -220,7 +231,8 @@ class StoreCore:
 
     def _find(self, bucket: str, key: str, version_id: str = "") -> index.Row:
         check_key(key)
-        return self._read(bucket, lambda c: index.find_object(c, bucket, key, version_id))
+        number, _ = self._known_bucket(bucket)
+        return self._read(bucket, lambda c: index.find_object(c, bucket, key, version_id, number))
 
     def _open(self, bucket: str, key: str, version_id: str = "") -> tuple[ObjectInfo, int]:
         missing = ""

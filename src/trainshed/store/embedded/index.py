@@ -92,9 +92,12 @@ def successor(prefix: bytes) -> bytes:
 # --- objects ---
 
 
-def find_object(connection: sqlite3.Connection, bucket: str, key: str, version_id: str = "") -> Row:
-    """An object's row, or that of one of its versions."""
-    number, _ = find_bucket(connection, bucket)
+def find_object(
+    connection: sqlite3.Connection, bucket: str, key: str, version_id: str = "", number: int | None = None
+) -> Row:
+    """An object's row, or that of one of its versions. The bucket's number is looked up if it is not known."""
+    if number is None:
+        number, _ = find_bucket(connection, bucket)
     found = connection.execute(
         f"SELECT {COLUMNS} FROM objects WHERE bucket_id = ? AND key = ?", (number, key.encode())
     ).fetchone()

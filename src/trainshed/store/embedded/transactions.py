@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainshed.model.errors import TrainshedError, Unavailable
+from trainshed.store.embedded.bucket_memory import BucketMemory
 from trainshed.store.embedded.schema import upgrade_schema
 
 __all__ = [
@@ -40,9 +41,12 @@ _inherited: list[sqlite3.Connection] = []
 class _Pending:
     """A write that waits for its transaction."""
 
-    def __init__(self, work: Callable[[sqlite3.Connection], Any], folders: Iterable[Path]) -> None:
+    def __init__(
+        self, work: Callable[[sqlite3.Connection], Any], folders: Iterable[Path], *, keeps_buckets: bool
+    ) -> None:
         self.work = work
         self.folders = tuple(folders)
+        self.keeps_buckets = keeps_buckets
         self.is_done = False
         self.is_leader = False
         # Held until the write is done, or until it is this writer's turn to write for all.
@@ -66,6 +70,7 @@ class Transactions:
         self._queue: list[_Pending] = []
         self._queue_lock = threading.Lock()
         self._has_leader = False
+        self.buckets = BucketMemory(self.path)
 
     def forget_connections(self) -> None:
         """After a fork: the connections belong to the parent, this process makes its own."""
@@ -104,12 +109,19 @@ class Transactions:
         finally:
             self._give_back(connection)
 
-    def write(self, work: Callable[[sqlite3.Connection], T], *, folders: Iterable[Path] = ()) -> T:
+    def write(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        folders: Iterable[Path] = (),
+        keeps_buckets: bool = False,
+    ) -> T:
         """Run `work` in a transaction and return its result when that is durable.
 
         `folders` are made durable before the transaction is, so that no row can outlive its blob file.
+        `keeps_buckets`: the work changes no row of a bucket.
         """
-        pending = _Pending(work, folders)
+        pending = _Pending(work, folders, keeps_buckets=keeps_buckets)
         with self._queue_lock:
             self._queue.append(pending)
             if not self._has_leader:
@@ -169,9 +181,12 @@ class Transactions:
                     sync_folder(folder)
                 connection = self._borrow()
                 connection.execute("BEGIN IMMEDIATE")
+                before = self.buckets.state()
                 for pending in batch:
                     self._apply(connection, pending)
                 connection.execute("COMMIT")
+                if all(pending.keeps_buckets for pending in batch):
+                    self.buckets.carry_on(before)
         except BaseException as error:
             for pending in batch:
                 if pending.error is None:
@@ -223,6 +238,7 @@ class Transactions:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+        self.buckets.close()
 
 
 @contextmanager

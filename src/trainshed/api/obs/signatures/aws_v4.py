@@ -35,6 +35,8 @@ _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _LONGEST = 7 * 24 * 3600
 _SAFE = "-_.~"
 _SPACES = re.compile(r" +")
+# A path that is the same with and without percent signs.
+_PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
 # Headers with these beginnings change what a request does, so that each must be signed.
 _GUARDED = ("x-amz-", "x-obs-")
 
@@ -168,22 +170,27 @@ def signing_key(secret: str, scope: str) -> bytes:
 def _signature(claim: V4Claim, canonical: str, key: bytes) -> str:
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()
     text = f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}"
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(key, text.encode(), "sha256").hex()
 
 
 def _canonical_requests(claim: V4Claim, request: SignedRequest) -> Iterator[str]:
     lines = []
     for name in claim.signed_headers:
-        # Header bytes are UTF-8 to those who sign them.
-        value = request.header(name).encode("latin-1").decode("utf-8", "surrogateescape")
-        lines.append(f"{name}:{_SPACES.sub(' ', value.strip())}\n")
+        value = request.header(name)
+        if not value.isascii():
+            # Header bytes are UTF-8 to those who sign them.
+            value = value.encode("latin-1").decode("utf-8", "surrogateescape")
+        value = value.strip()
+        lines.append(f"{name}:{_SPACES.sub(' ', value) if '  ' in value else value}\n")
     pairs = sorted(
         (_encode(name), _encode(value))
         for name, value, _ in split_query(request.query)
         if not (claim.is_query and name == "X-Amz-Signature")
     )
     query = "&".join(f"{name}={value}" for name, value in pairs)
-    encoded = quote(unquote_to_bytes(request.path.encode("latin-1")), safe="/" + _SAFE)
+    encoded = request.path
+    if not _PLAIN.fullmatch(encoded):
+        encoded = quote(unquote_to_bytes(encoded.encode("latin-1")), safe="/" + _SAFE)
     # Some clients leave a character as it is that the rules would encode: they signed what they sent.
     for path in {encoded, request.path}:
         yield "\n".join(

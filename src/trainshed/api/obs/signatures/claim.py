@@ -61,7 +61,9 @@ class Claim:
 
 def split_query(query: str) -> list[tuple[str, str, bool]]:
     """The decoded parameters in their order: name, value, and whether there was a `=`."""
-    pairs = []
+    pairs: list[tuple[str, str, bool]] = []
+    if not query:
+        return pairs
     for part in query.split("&"):
         if part:
             name, equals, value = part.partition("=")

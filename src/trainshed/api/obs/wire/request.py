@@ -82,6 +82,11 @@ class Request:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
+    @property
+    def has_more(self) -> bool:
+        """Whether a piece is here that was not read yet."""
+        return bool(self._ready)
+
     def add(self, piece: Piece) -> bool:
         """A piece has arrived; tells whether more may come at once."""
         self._ready.append(piece)
