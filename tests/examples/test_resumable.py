@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "resumable"
 
@@ -42,6 +43,51 @@ def ended(platform: Any, support: Any, job: str) -> Any:
     shown = support.wait_until(look, seconds=900, what=f"{job} ends")
     assert shown["phase"] == "Completed", platform.cli("explain", job).output
     return shown
+
+
+WORKER = """
+import os, signal, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def hear(number, frame):
+    print("rank", dist.get_rank(), "hears", signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM:
+        time.sleep(3)
+        print("rank", dist.get_rank(), "saved", flush=True)
+        sys.exit(0)
+signal.signal(signal.SIGUSR1, hear)
+signal.signal(signal.SIGTERM, hear)
+dist.barrier()
+print("rank", dist.get_rank(), "ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_of_torchrun_are_warned_once_and_have_their_grace(
+    platform: Any, support: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    job = {
+        "name": "torchrun",
+        "code": str(tmp_path),
+        "command": "torchrun --standalone --nproc-per-node 2 worker.py",
+        "engine": "pytorch",
+        "time_limit": 600,
+        "warn_before": 595,
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    assert platform.cli("submit", tmp_path / "job.yaml").exit_code == 0
+
+    def has_heard() -> bool:
+        return log_of(platform, "torchrun", 1).count("hears SIGUSR1") == 2
+
+    support.wait_until(has_heard, seconds=300, what="both workers to be warned")
+    assert platform.cli("stop", "torchrun", "--wait").exit_code == 0
+    assert platform.cli("show", "torchrun", "--json").json()["phase"] == "Terminated"
+    lines = log_of(platform, "torchrun", 1).splitlines()
+    for rank in (0, 1):
+        said = [line.split(maxsplit=2)[2] for line in lines if line.startswith(f"rank {rank} ")]
+        assert said == ["ready", "hears SIGUSR1", "hears SIGTERM", "saved"], lines
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "mindspore", "paddle"])

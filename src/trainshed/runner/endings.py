@@ -65,7 +65,7 @@ def ending_for_others(outcome: str, reason: str) -> Ending:
     if outcome == "idle":
         hint = "Look at its log for what it waited for. Raise idle_after if such a pause is right."
         return Ending("failed", "limit", "idle", reason, hint, reason="idle")
-    hint = "Rerun the job, or give it `restarts` so that this happens by itself."
+    hint = "It goes back to the queue by itself if it is `preemptible` or has `restarts` left."
     return Ending("failed", "node", "preempted", reason, hint)
 
 
