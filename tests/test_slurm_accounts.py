@@ -320,6 +320,66 @@ def test_without_the_rule_a_job_waits_and_says_why(site: Any, support: Any, tmp_
     assert phase(site, support, "ann", "early") == "Completed"
 
 
+def test_a_site_that_hides_jobs_needs_an_operator(site: Any, support: Any, tmp_path: Path) -> None:
+    conf = site.cluster.folder / "slurm.conf"
+    open_conf = conf.read_text()
+    conf.write_text(open_conf + "PrivateData=jobs,usage\n")
+    site.cluster.call("scontrol", "reconfigure")
+    try:
+        checked = site.host("engine", "check", "slurm")
+        assert checked.returncode == 1, checked.stdout
+        assert "Slurm hides users' jobs from the platform" in checked.stdout
+        assert submit(site, support, "ann", tmp_path, "hidden").exit_code == 0
+        support.wait_until(
+            lambda: "Slurm hides users' jobs" in site.cli(support, "ann", "explain", "hidden").output,
+            seconds=30,
+            what="the reason",
+        )
+        # The very command that the hint gives.
+        fix = re.search(r"operator: (sacctmgr .*)", checked.stdout)
+        assert fix is not None
+        site.cluster.call(*fix[1].split())
+        support.wait_until(
+            lambda: phase(site, support, "ann", "hidden") in ("Completed", "Failed"),
+            seconds=80,
+            what="its end",
+        )
+        assert phase(site, support, "ann", "hidden") == "Completed"
+        assert site.host("engine", "check", "slurm").returncode == 0
+    finally:
+        conf.write_text(open_conf)
+        site.cluster.call("scontrol", "reconfigure")
+
+
+def test_a_stranger_s_job_of_the_same_name_is_not_ours(site: Any, support: Any, tmp_path: Path) -> None:
+    yards = sys.modules["slurm_yard"]
+    from trainshed.model.pools import Pool
+
+    # This process is root's, so that the other way to another account is tried as well: without sudo.
+    pool = Pool(
+        "lab", "slurm", "all", python=sys.executable, run_as="user", accounts={"ann": site.names["ann"]}
+    )
+    yard = yards.Yard(site.cluster, tmp_path, (pool,))
+    name = f"trainshed-{yard.platform}-mine-1"
+    spoof = f"#!/bin/sh\n#SBATCH --job-name={name} --chdir=/ --output=/dev/null\nsleep 300\n"
+    taken = site.run_as("bob", "sbatch", "--parsable", input=spoof)
+    assert taken.returncode == 0, taken.stderr
+    # The place of the reports is root's alone: the start script of ann's job fails at once.
+    launch = yard.submit("mine", owner="ann")
+    seen = yard.until(launch, "lost")
+    assert seen[0].report is None
+    owners = site.cluster.call("squeue", "-h", "-t", "all", "-n", name, "-o", "%u %T").stdout.splitlines()
+    assert sorted(owners) == sorted([f"{site.names['bob']} RUNNING", f"{site.names['ann']} FAILED"]), owners
+    yard.engine.cancel("mine", 1, reason="not wanted")
+    yard.engine.salvage("mine", 1)
+    assert yard.engine.discard("mine", 1)
+    # And it is not ours to cancel.
+    states = site.cluster.call("squeue", "-h", "-u", site.names["bob"], "-o", "%T").stdout.split()
+    assert states == ["RUNNING"]
+    site.cluster.call("scancel", taken.stdout.strip())
+    support.wait_until(lambda: not site.cluster.call("squeue", "-h").stdout, seconds=30, what="its end")
+
+
 GUIDE = Path(__file__).resolve().parents[1] / "docs/slurm.md"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from trainshed.daemon.doctor import Finding
 from trainshed.engines.slurm.accounts import find_account, own_account
 from trainshed.engines.slurm.commands import Commands
+from trainshed.engines.slurm.sight import require_sight
 from trainshed.engines.slurm.sudo_rule import SECRET_VARIABLES, render_sudo_rule, takes_expressions
 from trainshed.model.errors import InvalidInput, NotAllowed, TrainshedError
 from trainshed.model.home import Home
@@ -92,11 +93,8 @@ def sudo_rule_of(settings: Settings, names: Iterable[str], service: str) -> str:
     )
 
 
-def examine_accounts(commands: Commands, pool: Pool, names: Iterable[str], hidden: str) -> Iterator[Finding]:
-    """Under which accounts the jobs of a pool run, and whether the platform may submit as them.
-
-    `hidden` is the controller's PrivateData: whether the platform sees the jobs of others at all.
-    """
+def examine_accounts(commands: Commands, pool: Pool, names: Iterable[str]) -> Iterator[Finding]:
+    """Under which accounts the jobs of a pool run, and whether the platform may submit as them."""
     subject = f"pool {pool.name}"
     if pool.run_as == "service":
         message = f"all users' jobs run as the one account '{own_account()}' (run_as = 'service')"
@@ -114,9 +112,10 @@ def examine_accounts(commands: Commands, pool: Pool, names: Iterable[str], hidde
     if not known.users:
         fix = "Fill in `accounts` of the pool, or give the platform users with the names of Unix accounts."
         yield Finding("bad", subject, "no user of the platform has a Unix account", fix)
-    if "jobs" in hidden.lower() and os.geteuid() != 0 and not _is_operator(commands):
-        fix = f"Make the platform an operator: sacctmgr modify user {own_account()} set adminlevel=operator"
-        yield Finding("bad", subject, "Slurm hides users' jobs from the platform (PrivateData)", fix)
+    try:
+        require_sight(commands)
+    except TrainshedError as blind:
+        yield Finding("bad", subject, blind.message, blind.hint)
     if os.geteuid() == 0:
         yield Finding("ok", subject, "the platform is root's: it submits as its users without sudo")
         return
@@ -162,16 +161,6 @@ def _ask_sudo(commands: Commands, *options: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-def _is_operator(commands: Commands) -> bool:
-    try:
-        answer = commands.run(
-            *("sacctmgr", "-n", "-P", "show", "user", f"name={own_account()}", "format=adminlevel")
-        ).out
-    except TrainshedError:
-        return False
-    return answer.strip().lower() in ("operator", "administrator")
 
 
 def _personal(settings: Settings) -> list[Pool]:

@@ -105,8 +105,6 @@ class _Cluster:
 
     partitions: dict[str, dict[str, str]]
     nodes: str
-    # What it hides from ordinary users.
-    private: str
 
     def partition_of(self, pool: Pool) -> str:
         """The partition of a pool; empty where the cluster has no default one."""
@@ -116,9 +114,7 @@ class _Cluster:
 
 def _ask_cluster(commands: Commands) -> _Cluster:
     partitions = read_partitions(commands.run("scontrol", "-o", "show", "partitions").out)
-    nodes = commands.run("scontrol", "-o", "show", "nodes").out
-    private = re.search(r"^PrivateData\s*=\s*(.*)$", commands.run("scontrol", "show", "config").out, re.M)
-    return _Cluster(partitions, nodes, private[1].strip() if private else "")
+    return _Cluster(partitions, commands.run("scontrol", "-o", "show", "nodes").out)
 
 
 def _examine_programs(commands: Commands) -> Iterator[Finding]:
@@ -186,7 +182,7 @@ def _examine_pool(
         yield Finding(
             "warn", subject, f"its machines have devices that no flavor uses: {', '.join(strange)}", fix
         )
-    found = list(examine_accounts(commands, pool, names, cluster.private))
+    found = list(examine_accounts(commands, pool, names))
     yield from found
     if any(item.level == "bad" for item in found):
         return

@@ -8,6 +8,7 @@ import pytest
 
 from trainshed.engines.engine import Allocation
 from trainshed.engines.slurm.answers import (
+    JobEnd,
     expand_hosts,
     read_accounting,
     read_allocation,
@@ -16,6 +17,7 @@ from trainshed.engines.slurm.answers import (
     read_partitions,
     read_queue,
 )
+from trainshed.engines.slurm.reasons import explain_end
 
 CAPTURED = Path(__file__).parent / "captured"
 GRES = {"nvidia": "gpu", "ascend": "npu"}
@@ -154,3 +156,25 @@ def test_partitions_by_name() -> None:
 )
 def test_host_lists(text: str, names: list[str]) -> None:
     assert expand_hosts(text) == names
+
+
+def test_accounting_tells_ends_and_never_a_job_that_lives() -> None:
+    # As `sacct -n -P -X -o SACCT_FORMAT` prints them.
+    text = (
+        "7|OUT_OF_MEMORY|0:125|2026-11-16T03:00:00|big\n"
+        "8|NODE_FAIL|1:0|2026-11-16T03:00:01|fallen\n"
+        "9|CANCELLED by 1000|0:15|2026-11-16T03:00:02|gone\n"
+        "10|COMPLETED|0:0|2026-11-16T03:00:03|again\n"
+        "11|RUNNING|0:0|2026-11-16T03:00:04|again\n"
+        "12|PENDING|0:0|Unknown|waiting\n"
+    )
+    ends = {name: read_accounting(text, name) for name in ("big", "fallen", "gone")}
+    assert ends["big"] == JobEnd("OUT_OF_MEMORY", "", 0, 125)
+    assert ends["fallen"] == JobEnd("NODE_FAIL", "", 1, 0)
+    assert ends["gone"] == JobEnd("CANCELLED", "by 1000", 0, 15)
+    # The latest of that name has not ended, or the controller lost it before it could say so.
+    assert read_accounting(text, "again") is None
+    assert read_accounting(text, "waiting") is None
+    assert explain_end(ends["big"], 0).code == "out_of_memory"
+    assert explain_end(ends["fallen"], 0).code == "node_failed"
+    assert explain_end(ends["gone"], 0).code == "ended_from_outside"

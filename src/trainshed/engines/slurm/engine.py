@@ -30,6 +30,7 @@ from trainshed.engines.slurm.observation import (
     to_be_ended,
 )
 from trainshed.engines.slurm.reasons import Words, explain_end, explain_refusal
+from trainshed.engines.slurm.sight import require_sight
 from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.errors import NotAllowed, Unavailable
 from trainshed.model.flavor import Node
@@ -110,6 +111,8 @@ class SlurmEngine:
         try:
             pool = find_pool(launch.pool, self._pools)
             account = find_account(pool, launch.owner)
+            if account:
+                require_sight(self._commands)
             start = self._start(launch)
             script = render_batch_script(
                 launch, pool, start, self._platform, self._machines.left_out(pool, wanted.nodes)
