@@ -234,11 +234,10 @@ class JobSpec(BaseModel):
             )
         if self.warn_signal != "USR1" and not self.warn_before:
             raise _refusal("warn_signal", "goes with `warn_before`, which says when it is sent")
-        if self.on_time_limit == "restart" and not (self.time_limit and self.restarts):
+        if self.on_time_limit == "restart" and not self.restarts:
             raise _refusal(
                 "on_time_limit",
-                "goes with `time_limit` and `restarts`",
-                "`restarts` says how often the job may go on after its time limit.",
+                "goes with `restarts`, which says how often the job may go on after its time limit",
             )
         if self.idle_action != "notify" and not self.idle_after:
             raise _refusal("idle_action", "goes with `idle_after`, which says when a job counts as idle")
