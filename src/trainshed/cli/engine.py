@@ -45,17 +45,11 @@ def check(name: str, home: str | None, is_trial: bool, wait: int, as_json: bool)
     the way to the platform, the clock, the disk and the sandbox of a machine. Ends with code 1 when something is missing.
     """
     require_linux()
-    from trainshed.daemon.slurm_accounts import list_user_names
+    from trainshed.daemon.slurm_accounts import list_user_names, require_owner
     from trainshed.daemon.slurm_check import examine_slurm
-    from trainshed.engines.slurm.accounts import own_account
 
     place = Home(find_home(home))
-    owner = _owner_of(place)
-    if owner != own_account():
-        raise click.ClickException(
-            f"{place.path} is {owner}'s: only as {owner} can be seen what that account may do.\n"
-            f"Next:  sudo -u {owner} trainshed engine check slurm --home {place.path}"
-        )
+    require_owner(place)
     settings = _settings_of(place)
     names = list_user_names(place, settings)
     findings = examine_slurm(settings, home=place, names=names, wait=wait if is_trial else 0)
@@ -84,24 +78,12 @@ def sudoers(home: str | None, service: str) -> None:
         trainshed engine sudoers | sudo tee /etc/sudoers.d/trainshed && sudo visudo -c
     """
     require_linux()
-    from trainshed.daemon.slurm_accounts import list_user_names, sudo_rule_of
+    from trainshed.daemon.slurm_accounts import list_user_names, owner_of, sudo_rule_of
 
     place = Home(find_home(home))
     settings = _settings_of(place)
     names = list_user_names(place, settings)
-    click.echo(sudo_rule_of(settings, names, service or _owner_of(place)), nl=False)
-
-
-def _owner_of(home: Home) -> str:
-    """The account whose platform it is: the owner of its home, or whoever is about to make that."""
-    import pwd
-
-    from trainshed.engines.slurm.accounts import own_account
-
-    try:
-        return pwd.getpwuid(home.path.stat().st_uid).pw_name
-    except (FileNotFoundError, KeyError):
-        return own_account()
+    click.echo(sudo_rule_of(settings, names, service or owner_of(place)), nl=False)
 
 
 def _settings_of(home: Home) -> Settings:

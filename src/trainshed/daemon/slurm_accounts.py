@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,15 @@ from trainshed.model.home import Home
 from trainshed.model.pools import Pool
 from trainshed.model.settings import Settings
 
-__all__ = ["KnownAccounts", "examine_accounts", "know_accounts", "list_user_names", "sudo_rule_of"]
+__all__ = [
+    "KnownAccounts",
+    "examine_accounts",
+    "know_accounts",
+    "list_user_names",
+    "owner_of",
+    "require_owner",
+    "sudo_rule_of",
+]
 
 _RULE = (
     "`trainshed engine sudoers` prints the rule; put it into /etc/sudoers.d/trainshed (as root, mode 0440)."
@@ -48,6 +57,25 @@ def list_user_names(home: Home, settings: Settings) -> list[str]:
             return [user.name for user in list_users(connection) if user.disabled_at is None]
     finally:
         engine.dispose()
+
+
+def owner_of(home: Home) -> str:
+    """The account whose platform it is: the owner of its home, or whoever is about to make that."""
+    try:
+        return pwd.getpwuid(home.path.stat().st_uid).pw_name
+    except (FileNotFoundError, KeyError):
+        return own_account()
+
+
+def require_owner(home: Home) -> None:
+    """Refuse to judge a platform as another account: that one's rights say nothing."""
+    owner = owner_of(home)
+    if owner != own_account():
+        raise NotAllowed(
+            f"{home.path} is {owner}'s: only as {owner} can be seen what that account may do.",
+            hint=f"sudo -u {owner} trainshed engine check slurm --home {home.path}",
+            code="not_the_owner",
+        )
 
 
 def know_accounts(pool: Pool, names: Iterable[str]) -> KnownAccounts:
