@@ -50,11 +50,23 @@ with open(os.environ["TRAINSHED_INPUT_DATA"] + "/greeting") as source:
 with open(os.environ["TRAINSHED_OUTPUT_OUT"] + f"/rank-{rank}", "w") as file:
     file.write(greeting)
 """
-# One process per node, which mpirun starts over ssh; then the job waits until somebody enters it.
+# Adds up over real MPI, in processes that mpirun starts over ssh.
 MPI = """
-mpirun --hostfile /job/hostfile -np 2 sh -c 'echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)'
-while [ ! -e /tmp/over ]; do sleep 0.1; done
+import ctypes, os, socket
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+def symbol(name):
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
+world, rank, total = symbol("ompi_mpi_comm_world"), ctypes.c_int(), ctypes.c_int()
+mpi.MPI_Init(None, None)
+mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+mine = ctypes.c_int(rank.value + 1)
+mpi.MPI_Allreduce(
+    ctypes.byref(mine), ctypes.byref(total), 1, symbol("ompi_mpi_int"), symbol("ompi_mpi_op_sum"), world
+)
+print("rank", rank.value, "on", socket.gethostname(), "sum", total.value, flush=True)
+mpi.MPI_Finalize()
 """
+WAIT = "while [ ! -e /tmp/over ]; do sleep 0.1; done"
 
 
 def load(path: str, name: str) -> Any:
@@ -112,19 +124,12 @@ def submit(lab: Any, folder: Path, script: str = "", **job: Any) -> None:
     assert done.exit_code == 0, done.output
 
 
-def wait_for_end(lab: Any, support: Any, name: str) -> str:
+def wait_for_end(lab: Any, name: str) -> str:
     """Wait until a job has completed; its whole log."""
-    ends = ("Completed", "Failed", "Terminated", "Abnormal")
-
-    def has_ended() -> bool:
-        shown = lab.cli("show", name, "--json")
-        return shown.exit_code == 0 and shown.json()["phase"] in ends
-
-    support.wait_until(has_ended, seconds=85, what=f"the end of {name}")
+    with lab.client() as client:
+        phase = client.wait(name, timeout=85).phase
     log = lab.cli("logs", name, "--all").output
-    assert lab.cli("show", name, "--json").json()["phase"] == "Completed", (
-        lab.cli("explain", name).output + log
-    )
+    assert phase == "Completed", lab.cli("explain", name).output + log
     return str(log)
 
 
@@ -135,14 +140,16 @@ def found_by(log: str) -> list[dict[str, Any]]:
 
 
 def test_mpirun_reaches_the_other_node_and_users_reach_both(lab: Any, support: Any, tmp_path: Path) -> None:
-    submit(lab, tmp_path, "", name="mpi", pool="lab", nodes=2, command=MPI, worker_command=MPI.split("\n")[2])
-    support.wait_until(
-        lambda: lab.cli("logs", "mpi").stdout.count("of 2 on mpi-") == 2,
-        seconds=60,
-        what="both ranks: " + lab.cli("logs", "mpi", "--all").output,
-    )
-    log = lab.cli("logs", "mpi").stdout
-    assert "rank 0 of 2 on mpi-0" in log and "rank 1 of 2 on mpi-1" in log
+    submit(
+        lab, tmp_path, MPI, name="mpi", pool="lab", nodes=2, worker_command=WAIT,
+        command=f"mpirun --hostfile /job/hostfile -np 2 python train.py; {WAIT}",
+    )  # fmt: skip
+
+    def log() -> str:
+        return str(lab.cli("logs", "mpi").stdout)
+
+    support.wait_until(lambda: log().count("sum 3") == 2, seconds=60, what="both ranks' sums")
+    assert "rank 0 on mpi-0" in log() and "rank 1 on mpi-1" in log()
     names = [lab.cli("ssh", "mpi", "--node", str(node), "--", "hostname") for node in (0, 1)]
     assert [name.stdout.strip() for name in names] == ["mpi-0", "mpi-1"], names
     # Many bytes, both ways, byte by byte as they were.
@@ -150,7 +157,7 @@ def test_mpirun_reaches_the_other_node_and_users_reach_both(lab: Any, support: A
     assert (there.stdout.strip(), there.exit_code) == ("3000000", 7)
     for node in (0, 1):
         assert lab.cli("ssh", "mpi", "--node", str(node), "--", "touch /tmp/over").exit_code == 0
-    wait_for_end(lab, support, "mpi")
+    wait_for_end(lab, "mpi")
     assert lab.cli("ssh", "mpi", "--", "true").exit_code != 0
 
 
@@ -164,14 +171,14 @@ def test_the_horovod_example_runs_and_its_home_stays(lab: Any, support: Any, tmp
         "command": job["command"].replace("-np 8", "-np 4"),
     }
     submit(lab, tmp_path, **job)
-    log = wait_for_end(lab, support, "apulis-horovod")
+    log = wait_for_end(lab, "apulis-horovod")
     for rank in range(4):
         assert f"rank {rank} of 4, local rank {rank % 2} on worker-{rank // 2}" in log, log
     submit(
         lab, tmp_path, TELL, name="at-home", dialect="apulis", pool="lab", nodes=2, engine="python",
         command="python /code/train.py", environment={"LOOK_AT": "/home/admin"},
     )  # fmt: skip
-    first, second = found_by(wait_for_end(lab, support, "at-home"))
+    first, second = found_by(wait_for_end(lab, "at-home"))
     for node, found in enumerate((first, second)):
         assert "checkpoints" in found["data"], "the home is the one that the first job filled, on both nodes"
         assert found["env"]["DLWS_ROLE_IDX"] == str(node) and found["env"]["DLWS_NUM_WORKER"] == "2"
@@ -213,7 +220,7 @@ def test_a_dialects_world_is_there_on_a_cluster(
         flavor="ascend.8", processes=1, inputs={"data_url": "obs://datasets/greeting/"},
         outputs={"train_url": f"obs://results/{dialect}/"},
     )  # fmt: skip
-    ranks = found_by(wait_for_end(lab, support, dialect))
+    ranks = found_by(wait_for_end(lab, dialect))
     assert len(ranks) == 2
     placed = lab.cli("show", dialect, "--json").json()
     for node, found in enumerate(ranks):
@@ -248,9 +255,9 @@ def test_a_job_sees_the_devices_that_slurm_gave_it(lab: Any, support: Any, tmp_p
         flavor="ascend.2",
         processes=1,
     )
-    ranks = found_by(wait_for_end(lab, support, "second"))
+    ranks = found_by(wait_for_end(lab, "second"))
     assert lab.cli("ssh", "first", "--", "touch /tmp/over").exit_code == 0
-    wait_for_end(lab, support, "first")
+    wait_for_end(lab, "first")
     assert "on the machines' own network, ports from" in lab.cli("show", "second").stdout
     seen = [found["env"]["ASCEND_RT_VISIBLE_DEVICES"] for found in ranks]
     assert sorted(seen) == ["0,1", "0,1", "4,5"], "one machine's first four are another job's"
@@ -278,7 +285,7 @@ def test_one_job_file_runs_here_in_rehearsal_and_on_slurm(lab: Any, support: Any
         done = lab.cli("submit", f"{file}.yaml", "--pool", pool, "--json", cwd=tmp_path)
         assert done.exit_code == 0, done.output
         name = done.json()["name"]
-        log = wait_for_end(lab, support, name)
+        log = wait_for_end(lab, name)
         lines = [line.partition("] ")[2] for line in log.splitlines() if "] met" in line or "] rank " in line]
         said[file, pool] = sorted(lines)
         assert lab.cli("show", name, "--json").json()["rehearsal"] is ((file, pool) == ("ascend", "local"))

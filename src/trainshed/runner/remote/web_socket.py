@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import select
 import socket
 import ssl
 import struct
@@ -104,11 +105,20 @@ class WebSocket:
     def _read(self, count: int) -> bytes:
         data = bytearray()
         while len(data) < count:
-            piece = self._connection.recv(min(count - len(data), 1 << 16))
+            piece = self._receive_some(min(count - len(data), 1 << 16))
             if not piece:
                 raise ConnectionError("the platform hung up")
             data += piece
         return bytes(data)
+
+    def _receive_some(self, most: int) -> bytes:
+        if not isinstance(self._connection, ssl.SSLSocket):
+            return self._connection.recv(most)
+        # With TLS, two threads must not be in one connection at once: what comes is waited for outside.
+        if not self._connection.pending():
+            select.select([self._connection], [], [])
+        with self._sending:
+            return self._connection.recv(most)
 
 
 def _hide(data: bytes, mask: bytes) -> bytes:
