@@ -137,6 +137,9 @@ def examine_accounts(commands: Commands, pool: Pool, names: Iterable[str]) -> It
         yield Finding("warn", subject, f"jobs of {name} are refused: {fault.message}", fault.hint)
     for account, users in known.users.items():
         yield Finding("ok", subject, f"jobs of {', '.join(users)} run as {account}")
+        if len(users) > 1:
+            fix = "Whoever has the account can read what runs under it: give each user one of their own."
+            yield Finding("warn", subject, f"{', '.join(users)} share the account {account}", fix)
     if not known.users:
         fix = "Fill in `accounts` of the pool, or give the platform users with the names of Unix accounts."
         yield Finding("bad", subject, "no user of the platform has a Unix account", fix)

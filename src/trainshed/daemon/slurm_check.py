@@ -24,6 +24,8 @@ __all__ = ["check_pools", "examine_slurm"]
 
 _PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel")
 _OLDEST = (20, 11)
+# Seconds for which a controller should know of an end: a restart of the platform takes as long.
+_SHORT_MEMORY = 60
 # A start does not wait long for a controller that is away.
 _START_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -146,7 +148,20 @@ def _examine_controller(commands: Commands) -> Iterator[Finding]:
     try:
         commands.run("sacct", "-n", "-X", "-S", "now-1minutes")
     except TrainshedError:
-        yield Finding("ok", "accounting", "none; squeue and scontrol are used")
+        age = re.search(
+            r"^MinJobAge\s*=\s*(\d+)", commands.run("scontrol", "show", "config").out, re.MULTILINE
+        )
+        seconds = int(age[1]) if age else 0
+        if seconds < _SHORT_MEMORY:
+            fix = (
+                "Set MinJobAge=300 in slurm.conf, or use slurmdbd: else nobody can say later how a job ended."
+            )
+            words = f"none, and Slurm forgets jobs {seconds} s after their end"
+            yield Finding("warn", "accounting", words, fix)
+        else:
+            yield Finding(
+                "ok", "accounting", f"none; squeue and scontrol know jobs for {seconds} s after their end"
+            )
     else:
         yield Finding("ok", "accounting", "sacct is asked about jobs that Slurm has forgotten")
 

@@ -33,13 +33,14 @@ def find_account(pool: Pool, owner: str) -> str:
     except KeyError:
         raise _refuse(
             f"The user '{owner}' has no Unix account in the pool '{pool.name}': this machine knows no '{name}'.",
-            f"Ask the administrator to make the account '{name}', or to name another one in accounts of "
-            f"[pools.{pool.name}].",
+            f"Ask the administrator to make the account '{name}', to name another one in accounts of "
+            f'[pools.{pool.name}], or to choose one account for all (run_as = "service").',
         ) from None
     if entry.pw_uid == os.geteuid() and entry.pw_uid != 0:
         raise _refuse(
             f"The account '{name}' is the platform's own: no user's job may run under it.",
-            f"Name another account in accounts of [pools.{pool.name}].",
+            f"Name another account in accounts of [pools.{pool.name}], or let all jobs run under the platform's own "
+            'account (run_as = "service").',
         )
     if entry.pw_uid < first_ordinary_uid() or entry.pw_uid in _NOBODY:
         raise _refuse(
