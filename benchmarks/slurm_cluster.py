@@ -60,7 +60,7 @@ SelectTypeParameters=CR_CPU
 SchedulerParameters={scheduler}
 SlurmdParameters=config_overrides
 ReturnToService=2
-KillWait=3
+KillWait={kill_wait}
 {more}
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory={memory}{gres} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP{tier}
@@ -116,6 +116,7 @@ class SlurmCluster:
         lab: bool = False,
         memory_mb: int = 1000,
         more: str = "",
+        kill_wait: int = 3,
     ) -> None:
         absent = missing_programs()
         if absent:
@@ -131,6 +132,8 @@ class SlurmCluster:
         self._memory_mb = memory_mb
         # Further lines of its configuration; {folder} is the cluster's own.
         self._more = more
+        # Seconds between SIGTERM and SIGKILL.
+        self._kill_wait = kill_wait
         self._is_temporary = folder is None
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="slurm-"))).absolute()
         # MUNGE refuses to work below a folder that others may not enter.
@@ -171,6 +174,7 @@ class SlurmCluster:
                 nodes=self._nodes,
                 cpus=self._cpus,
                 memory=self._memory_mb,
+                kill_wait=self._kill_wait,
                 scheduler=SCHEDULER,
                 more=(_LAB if self._lab else "") + self._more.format(folder=self.folder),
                 gres=" Gres=gpu:a100:2,npu:ascend:8" if self._lab else "",

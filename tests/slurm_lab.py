@@ -199,6 +199,7 @@ class Lab:
         )
         (home / "settings.toml").write_text(f"{public}{settings}\n{pools}")
         self.platform: Any = None
+        self._ids: dict[str, str] = {}
 
     def prolog(self, variables: dict[str, str]) -> None:
         """What a site sets on single machines: `TMPDIR=/there` by the machine's name."""
@@ -257,6 +258,7 @@ class Lab:
         (folder / "job.yaml").write_text(JOB.format(name=name, **given))
         done = self.cli("submit", "job.yaml", cwd=folder)
         assert done.exit_code == 0, done.output
+        self._ids[name] = self.show(name)["id"]
 
     def show(self, name: str) -> dict[str, Any]:
         """The job, as the API tells it; empty while that does not answer."""
@@ -278,9 +280,15 @@ class Lab:
         """Wait until something is so."""
         self.support.wait_until(claim, seconds=seconds, what=what)
 
-    def until_step(self, name: str, step: int, rank: int = 0, attempt: int = 0) -> None:
-        """Wait until a rank has come so far."""
-        self.wait(lambda: step in self.steps(name, rank, attempt), 60, f"step {step} of {name}")
+    def until_step(self, name: str, step: int, rank: int = 0, attempt: int = 1) -> None:
+        """Wait until a rank has come so far. (The platform's copy is read: a command takes too long for that.)"""
+        folder = self.path / "jobs" / self._ids[name] / f"attempt-{attempt}"
+
+        def has_come() -> bool:
+            logs = [path.read_text() for path in folder.glob(f"node-*/logs/rank-{rank}.log")]
+            return any(f"step {step} " in log for log in logs)
+
+        self.wait(has_come, 60, f"step {step} of {name}")
 
     def end(self, name: str, seconds: float = 80) -> dict[str, Any]:
         """The job at its end."""
@@ -301,7 +309,7 @@ class Lab:
 
     def slurm_job(self, name: str, attempt: int = 1) -> str:
         """The number of an attempt in Slurm."""
-        job_id = self.show(name)["id"]
+        job_id = self._ids[name]
         lines = self.cluster.call("squeue", "-a", "-h", "-t", "all", "-o", "%i %j").stdout.splitlines()
         found = [line.split()[0] for line in lines if line.endswith(f"-{job_id}-{attempt}")]
         assert found, lines
@@ -309,8 +317,7 @@ class Lab:
 
     def processes(self, name: str, attempt: int = 1, node: int = 0) -> dict[str, int]:
         """The runner's processes of a node, by their parts: supervisor, runner, courier."""
-        job_id = self.show(name)["id"]
-        mirror = self.path / "jobs" / job_id / f"attempt-{attempt}" / f"node-{node}"
+        mirror = self.path / "jobs" / self._ids[name] / f"attempt-{attempt}" / f"node-{node}"
         runner = int(json.loads((mirror / "status.json").read_bytes())["pid"])
         supervisor = _parent(runner)
         children = [
@@ -344,7 +351,10 @@ def open_lab(support: Any, folder: Path, settings: str = "") -> Iterator[Lab]:
     more = "TaskProlog={folder}/prolog.sh\n"
     yards = load("tests/engines/slurm/conftest.py", "slurm_yard")
     module = yards.load_cluster_module()
-    with module.SlurmCluster(nodes=3, cpus=8, port=yards.free_ports(5), lab=True, more=more) as cluster:
+    # As long as sites give: on a busy machine three seconds are too short for bringing things home.
+    with module.SlurmCluster(
+        nodes=3, cpus=8, port=yards.free_ports(5), lab=True, more=more, kill_wait=20
+    ) as cluster:
         lab = Lab(support, folder / "home", cluster, settings)
         try:
             lab.start()

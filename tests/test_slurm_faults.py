@@ -30,7 +30,7 @@ def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 
 def test_a_preempted_job_goes_on_from_its_checkpoint(lab: Any, tmp_path: Path) -> None:
-    lab.submit(tmp_path, "low", nodes=2, flavor="cpu.8", restarts=1, steps=80)
+    lab.submit(tmp_path, "low", nodes=2, flavor="cpu.8", restarts=1, steps=120)
     lab.until_step("low", 5, rank=1)
     lab.submit(tmp_path, "high", nodes=3, flavor="cpu.8", pool="urgent", steps=3)
     assert lab.end("high")["phase"] == "Completed"
@@ -40,58 +40,63 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(lab: Any, tmp_path: Path) -
     for rank in (0, 1):
         first, second = lab.steps("low", rank, 1), lab.steps("low", rank, 2)
         # Every line of both attempts is there, and nothing was done twice or left out.
-        assert first + second == list(range(80)), (first, second)
+        assert first + second == list(range(120)), (first, second)
         assert f"kept {len(first)}" in lab.log("low", rank, 1)
         assert f"starts at {len(first)}" in lab.log("low", rank, 2)
 
 
 def test_a_node_that_is_cut_off_for_a_while_is_not_disturbed(lab: Any, tmp_path: Path) -> None:
-    lab.submit(tmp_path, "cut", nodes=2, steps=60)
+    lab.submit(tmp_path, "cut", nodes=2, steps=80)
     lab.until_step("cut", 3, rank=1)
     lab.cut("n2")
     try:
-        lab.until_step("cut", 40)
+        lab.until_step("cut", 50)
         behind = lab.steps("cut", 1)
         assert lab.show("cut")["phase"] == "Running"
     finally:
         lab.mend()
-    assert len(behind) < 40
+    assert len(behind) < 50
     job = lab.end("cut")
     assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("cut")
-    assert lab.steps("cut", 0) == lab.steps("cut", 1) == list(range(60))
+    assert lab.steps("cut", 0) == lab.steps("cut", 1) == list(range(80))
 
 
 def test_a_platform_that_is_away_while_a_job_ends_finds_it_ended(lab: Any, tmp_path: Path) -> None:
-    lab.submit(tmp_path, "alone", nodes=2, steps=30)
+    lab.submit(tmp_path, "alone", nodes=2, steps=60)
     lab.until_step("alone", 3)
     number = lab.slurm_job("alone")
     lab.kill()
-    for _ in range(60):
+    try:
         # Long after the job's own end its nodes wait with what they have.
+        time.sleep(9)
         assert lab.cluster.call("squeue", "-h", "-j", number, "-o", "%T").stdout.strip() == "RUNNING"
-        time.sleep(0.1)
-    lab.start()
+    finally:
+        lab.start()
     job = lab.end("alone")
     assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("alone")
-    assert lab.steps("alone", 0) == lab.steps("alone", 1) == list(range(30))
+    assert lab.steps("alone", 0) == lab.steps("alone", 1) == list(range(60))
     assert "model-1" in lab.cli("obs", "ls", "-r", "obs://results/alone/").stdout
 
 
 def test_processes_killed_on_a_node_cost_an_attempt_at_most(lab: Any, tmp_path: Path) -> None:
     parts = ("runner", "courier", "supervisor")
     for part in parts:
-        lab.submit(tmp_path, f"kill-{part}", restarts=1, steps=60)
+        # Two nodes: the other one must not wait for ever for a peer that is gone.
+        lab.submit(tmp_path, f"kill-{part}", nodes=2, restarts=1, steps=150)
     for part in parts:
-        lab.until_step(f"kill-{part}", 3)
-        pid = lab.processes(f"kill-{part}")[part]
-        os.kill(pid, signal.SIGKILL)
+        lab.until_step(f"kill-{part}", 3, rank=1)
+        os.kill(lab.processes(f"kill-{part}", node=1)[part], signal.SIGKILL)
     for part in parts:
         job = lab.end(f"kill-{part}")
         attempts = 1 if part == "courier" else 2
         assert (job["phase"], job["attempt"]) == ("Completed", attempts), lab.story(f"kill-{part}")
-        told = [lab.steps(f"kill-{part}", 0, attempt) for attempt in range(1, attempts + 1)]
-        assert set().union(*told) == set(range(60)), (part, told)
-        assert all(steps == list(range(steps[0], steps[0] + len(steps))) for steps in told), (part, told)
+        for rank in (0, 1):
+            told = [lab.steps(f"kill-{part}", rank, attempt) for attempt in range(1, attempts + 1)]
+            assert set().union(*told) == set(range(150)), (part, told)
+            # None of them left out a step, or did one twice.
+            assert all(
+                steps == list(range(min(steps, default=0), max(steps, default=-1) + 1)) for steps in told
+            )
 
 
 def test_a_machine_whose_daemon_dies_brings_its_checkpoint_home(lab: Any, tmp_path: Path) -> None:
@@ -128,7 +133,9 @@ def test_a_controller_that_has_lost_everything_ends_attempts_and_no_job(lab: Any
     job = lab.end("forgotten")
     assert (job["phase"], job["attempt"]) == ("Completed", 2), lab.story("forgotten")
     first, second = lab.steps("forgotten", 0, 1), lab.steps("forgotten", 0, 2)
-    assert first + second == list(range(150)), (first, second)
+    assert first == list(range(len(first))) and len(first) > 3
+    # Slurm kills what it does not know without a grace: the checkpoint may have come home in time, or not.
+    assert second == list(range(second[0], 150)) and second[0] in (0, len(first)), (first, second)
 
 
 def test_what_an_administrator_does_in_slurm_is_understood(lab: Any, tmp_path: Path) -> None:
@@ -180,8 +187,8 @@ def test_a_stop_is_obeyed_at_any_moment(lab: Any, tmp_path: Path) -> None:
 
 
 def test_a_machine_without_room_says_so_and_is_left_out_later(lab: Any, tmp_path: Path) -> None:
-    # Nothing can be written there.
-    lab.prolog({"n1": "TMPDIR=/sys"})
+    # Nothing can be written there. (What is set where the batch script runs is set for all, unless they set it too.)
+    lab.prolog({"n1": "TMPDIR=/sys", "n2": "TMPDIR=/tmp", "n3": "TMPDIR=/tmp"})
     try:
         lab.submit(tmp_path, "no-place-0", nodes=2)
         job = lab.end("no-place-0", 40)

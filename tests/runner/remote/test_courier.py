@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from trainshed.durable import write_durably
 from trainshed.model.errors import NotAuthenticated, Unavailable
 from trainshed.model.home import RunFolder
 from trainshed.runner.log_archive import punch_hole
-from trainshed.runner.remote.courier import DELIVERED, UNWANTED, Courier
+from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
 
 
 class Gateway:
@@ -104,3 +105,18 @@ def test_a_stop_is_brought_back_and_an_unwanted_runner_is_stopped(folder: RunFol
     gateway.refuses = True
     assert Courier(folder, gateway).run() == UNWANTED  # type: ignore[arg-type]
     assert "is over" in json.loads(folder.stop.read_bytes())["reason"]
+
+
+def test_a_job_at_work_is_never_given_up_but_its_results_do_not_wait_for_ever(folder: RunFolder) -> None:
+    gateway = Gateway(folder)
+    gateway.away = 1_000_000
+    write_durably(folder.status, {"stage": "training"})
+    courier = Courier(folder, gateway, patience=0.5)  # type: ignore[arg-type]
+    outcomes: list[int] = []
+    thread = threading.Thread(target=lambda: outcomes.append(courier.run()))
+    thread.start()
+    thread.join(1.5)
+    assert thread.is_alive() and not folder.stop.exists()
+    finish(folder)
+    thread.join(30)
+    assert outcomes == [GIVEN_UP]

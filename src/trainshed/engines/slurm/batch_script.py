@@ -74,15 +74,17 @@ def render_batch_script(
         f"TRAINSHED_PYTHON={pool.python}",
         "export TRAINSHED_PYTHON",
         *(
-            [f"TRAINSHED_NODE_FOLDER={pool.node_folder}", "export TRAINSHED_NODE_FOLDER"]
-            if pool.node_folder
-            else []
+            line
+            for name, value in (("FOLDER", pool.node_folder), ("ADDRESSES", pool.addresses))
+            if value
+            for line in (f"TRAINSHED_NODE_{name}={value}", f"export TRAINSHED_NODE_{name}")
         ),
         f"start=$(cat <<'{_END}'",
         start.script.rstrip("\n"),
         _END,
         ")",
         f"exec srun --nodes={wanted.nodes} --ntasks={wanted.nodes} --ntasks-per-node=1 --cpus-per-task={cpus} \\",
-        '    --kill-on-bad-exit=0 --wait=0 --input=none /bin/sh -c "$start"',
+        # A node whose runner is gone without having said so takes the others with it: they would wait for it.
+        '    --kill-on-bad-exit=1 --wait=0 --input=none /bin/sh -c "$start"',
     ]
     return "\n".join(lines) + "\n"

@@ -190,7 +190,12 @@ class _Node:
             (folder.path / UNDELIVERED).touch()
             _say(f"the platform could not be reached; what the job made lies in {folder.path}")
             return EXIT_UNDELIVERED
-        return 0 if ending is not None and ending["outcome"] == "completed" and delivered == DELIVERED else 1
+        if delivered != DELIVERED:
+            return 1
+        # The platform knows all. For the scheduler a job of one node has failed where it has; of several nodes each
+        # ends in its own time, and a bad end of one would end the others at once.
+        has_failed = ending is None or ending["outcome"] != "completed"
+        return 1 if has_failed and launch.node_count == 1 else 0
 
     def _start_courier(self, folder: RunFolder) -> int:
         def carry() -> int:

@@ -20,4 +20,4 @@ exec "$TRAINSHED_PYTHON" -c 'print("$(id)")'
 END_OF_TRAINSHED_START
 )
 exec srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=2 \
-    --kill-on-bad-exit=0 --wait=0 --input=none /bin/sh -c "$start"
+    --kill-on-bad-exit=1 --wait=0 --input=none /bin/sh -c "$start"

@@ -27,4 +27,4 @@ exec "$TRAINSHED_PYTHON" -c 'print("$(id)")'
 END_OF_TRAINSHED_START
 )
 exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=23 \
-    --kill-on-bad-exit=0 --wait=0 --input=none /bin/sh -c "$start"
+    --kill-on-bad-exit=1 --wait=0 --input=none /bin/sh -c "$start"
