@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ __all__ = ["Commands", "Done", "SlurmRefusal"]
 _SECONDS = 30.0
 # All that a command gets to see of the platform's own variables; a job would inherit the others.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "SLURM_CONF", "SLURM_CLUSTERS", "LD_LIBRARY_PATH")
-# How sudo begins when it refuses; Slurm's commands begin with their own names.
+# What sudo may say before it does as it is told; how it begins when it refuses (Slurm's commands begin with their names).
+_SUDO_REMARK = re.compile(r"^sudo: unable to resolve host .*\n?", re.MULTILINE)
 _SUDO_WORDS = ("sudo:", "Sorry, user ", "is not in the sudoers file")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/slurm/bin"
 
@@ -104,7 +106,7 @@ class Commands:
             raise Unavailable(f"{command[0]} could not be started: {fault}.", code="slurm_missing") from None
         if done.returncode == 0:
             return Done(done.stdout, done.stderr)
-        said = (done.stderr.strip() or done.stdout.strip())[:2000]
+        said = (_SUDO_REMARK.sub("", done.stderr).strip() or done.stdout.strip())[:2000]
         if line and any(mark in said for mark in _SUDO_WORDS):
             raise Unavailable(
                 f"The platform may not run {command[0]} as '{account}': {said[:300]}",
