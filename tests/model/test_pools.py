@@ -63,6 +63,7 @@ def test_a_settings_file_names_pools() -> None:
         ({"a": {"engine": "slurm", "python": "python3; id"}}, "interpreter"),
         ({"a": {"engine": "slurm", "gres": {"tpu": "tpu"}}}, "nvidia and ascend"),
         ({"a": {"engine": "slurm", "node_folder": "scratch"}}, "node_folder is the path"),
+        ({"a": {"engine": "slurm", "addresses": "10.0.0.1/8"}}, "addresses is a network"),
         ({"a": {"engine": "slurm", "shared_folder": "/x; id"}}, "shared_folder is the path"),
         ({"a": {"engine": "local"}, "b": {"engine": "local"}}, "all this machine"),
         ([], "is a table"),
@@ -108,5 +109,7 @@ def test_users_run_as_themselves_unless_the_administrator_chose_one_account() ->
 
 def test_folders_of_the_machines_are_paths_without_a_slash_at_the_end() -> None:
     table = {"a": {"engine": "slurm", "node_folder": "/scratch/ts/", "shared_folder": "/nfs/trainshed"}}
+    table["a"]["addresses"] = "10.1.0.0/16"
     [pool] = read_pools(table)
     assert (pool.node_folder, pool.shared_folder) == ("/scratch/ts", "/nfs/trainshed")
+    assert pool.addresses == "10.1.0.0/16"

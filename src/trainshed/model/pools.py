@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from typing import Any, Literal
 
 from trainshed.model.errors import InvalidInput, NotAllowed, NotFound, suggest
@@ -33,7 +34,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*(=[^\n]{1,512})?")
 _FIELDS = (
     *("engine", "partition", "account", "qos", "options", "python"),
     *("run_as", "accounts", "account_group", "gres"),
-    *("node_folder", "shared_folder"),
+    *("node_folder", "shared_folder", "addresses"),
 )
 # What the platform sets itself: by these it finds its jobs again and knows how they end.
 _OWN_OPTIONS = frozenset(
@@ -92,6 +93,8 @@ class Pool:
     # jobs of some dialects keep from one to the next.
     node_folder: str = ""
     shared_folder: str = ""
+    # The network on which nodes of a job meet, such as 10.1.0.0/16; empty: the one on their way to the platform.
+    addresses: str = ""
 
 
 def read_pools(tables: Any, where: str = "settings.toml") -> tuple[Pool, ...]:
@@ -239,6 +242,7 @@ def _read_pool(name: str, table: Any, where: str) -> Pool:
         account_group=_read_word(table.get("account_group", ""), "account_group", where),
         node_folder=_read_folder(table.get("node_folder", ""), "node_folder", where),
         shared_folder=_read_folder(table.get("shared_folder", ""), "shared_folder", where),
+        addresses=_read_network(table.get("addresses", ""), where),
         gres=gres,
     )
 
@@ -285,6 +289,17 @@ def _read_folder(value: Any, label: str, where: str) -> str:
         hint=f'Write {label} = "/scratch/trainshed": letters, digits and _ . / + @ -.',
         where=where,
     )
+
+
+def _read_network(value: Any, where: str) -> str:
+    try:
+        return str(ip_network(value)) if value != "" else ""
+    except ValueError:
+        raise InvalidInput(
+            f"addresses is a network, not '{str(value)[:80]}'.",
+            hint='Write addresses = "10.1.0.0/16": where nodes of a job meet.',
+            where=where,
+        ) from None
 
 
 def _read_program(value: Any, where: str) -> str:

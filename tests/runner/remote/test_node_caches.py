@@ -10,7 +10,7 @@ import pytest
 
 from trainshed.model.errors import HostUnfit
 from trainshed.runner.remote.node_caches import hold_environment, tidy_node
-from trainshed.runner.remote.node_facts import device_addresses
+from trainshed.runner.remote.node_facts import address_in, device_addresses, own_addresses
 from trainshed.runner.remote.node_folder import require_shared_folder
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -94,6 +94,21 @@ def test_the_addresses_of_devices_are_the_machines_own(tmp_path: Path) -> None:
     (tmp_path / "etc/hccn.conf").write_text("address_0=10.1.0.1\naddress_1=10.1.0.2\n")
     assert device_addresses(tmp_path) == {0: "10.1.0.1", 1: "10.1.0.2"}
     assert device_addresses(tmp_path / "nothing") == {}
+
+
+def test_a_machine_meets_others_on_the_network_that_the_pool_names(tmp_path: Path) -> None:
+    assert "127.0.0.1" in own_addresses()
+    (tmp_path / "fib_trie").write_text(
+        "Main:\n  +-- 10.1.0.0/16 2 0 2\n     |-- 10.1.0.7\n        /32 host LOCAL\n"
+        "     |-- 10.1.255.255\n        /32 link BROADCAST\n     |-- 192.168.0.7\n        /32 host LOCAL\n"
+    )
+    (tmp_path / "if_inet6").write_text("fd000000000000000000000000000007 02 40 00 80 ib0\n")
+    assert own_addresses(tmp_path) == ["10.1.0.7", "192.168.0.7", "fd00::7"]
+    assert address_in("", tmp_path) == ""
+    assert address_in("192.168.0.0/24", tmp_path) == "192.168.0.7"
+    assert address_in("fd00::/64", tmp_path) == "fd00::7"
+    with pytest.raises(HostUnfit, match="no address in 172"):
+        address_in("172.16.0.0/12", tmp_path)
 
 
 def test_a_machine_without_the_shared_folder_is_refused(tmp_path: Path) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainshed.model.errors import HostUnfit
 from trainshed.runner.inventory import find_ascend_devices
 
 __all__ = [
+    "address_in",
     "describe_machine",
     "device_addresses",
     "listening_ports",
     "node_name",
     "own_address",
+    "own_addresses",
     "visible_devices",
 ]
 
@@ -31,7 +36,7 @@ def describe_machine(url: str, variables: Mapping[str, str]) -> dict[str, Any]:
     return {
         "host": node_name(variables),
         "run": _run_of(variables),
-        "address": own_address(url),
+        "address": address_in(variables.get("TRAINSHED_NODE_ADDRESSES", "")) or own_address(url),
         "devices": list(visible_devices(variables)),
         "device_addresses": device_addresses(),
         "busy_ports": [port for port in listening_ports() if port in _PORTS],
@@ -55,6 +60,38 @@ def _run_of(variables: Mapping[str, str]) -> str:
 def device_addresses(root: Path = Path("/")) -> dict[int, str]:
     """The addresses of this machine's Ascend devices among each other, by index, where they have such."""
     return {device.index: device.address for device in find_ascend_devices(root) if device.address}
+
+
+def address_in(network: str, root: Path = Path("/proc/net")) -> str:
+    """This machine's address in a network; empty where none is named."""
+    if not network:
+        return ""
+    wanted = ip_network(network)
+    for address in own_addresses(root):
+        if ip_address(address) in wanted:
+            return address
+    raise HostUnfit(
+        f"This machine has no address in {network}, the network on which nodes of the pool meet.",
+        hint="Correct `addresses` of the pool in the settings, or the machine's network.",
+        code="no_address",
+    )
+
+
+def own_addresses(root: Path = Path("/proc/net")) -> list[str]:
+    """All addresses of this machine, as the kernel tells them."""
+    found: list[str] = []
+    try:
+        # An address stands one line above what it is.
+        lines = (root / "fib_trie").read_text().splitlines()
+        found += [above.split()[-1] for above, line in pairwise(lines) if line.strip() == "/32 host LOCAL"]
+    except OSError:
+        pass
+    try:
+        for line in (root / "if_inet6").read_text().splitlines():
+            found.append(str(ip_address(int(line.split()[0], 16).to_bytes(16, "big"))))
+    except OSError:
+        pass
+    return list(dict.fromkeys(found))
 
 
 def own_address(url: str) -> str:
