@@ -9,10 +9,14 @@ import textwrap
 import uuid
 from typing import Any
 
+import pytest
+
 from trainshed.db import notifications as db
 from trainshed.db.engine import begin
 from trainshed.db.notifications import TargetRow
 from trainshed.model.phase import Phase
+
+pytestmark = pytest.mark.slow
 
 SAVING = textwrap.dedent(
     """
@@ -114,16 +118,24 @@ def test_processes_of_launchers_have_their_grace(station: Any) -> None:
     assert b"saved after SIGTERM" in station.log(job_id) and b"after\n" not in station.log(job_id)
 
 
-def test_ranks_of_mpirun_have_their_grace_and_one_signal_each(station: Any) -> None:
+def test_ranks_of_mpirun_have_their_grace_and_one_signal_each_on_every_node(station: Any) -> None:
     slow = SAVING.replace("time.sleep(0.3)", "time.sleep(4); print('done', flush=True)")
-    command = "mpirun --oversubscribe -np 2 python save.py"
-    job_id = station.submit("", {"save.py": slow}, command=command, time_limit=60, warn_before=57)
+    job_id = station.submit(
+        "",
+        {"save.py": slow},
+        command="mpirun --hostfile /job/hostfile -np 2 python save.py",
+        worker_command="sleep 600",
+        nodes=2,
+        time_limit=60,
+        warn_before=57,
+    )
     station.until(lambda: station.run_folder(job_id).rank_log(0).exists(), 60)
-    station.wait_for_line(job_id, b"saved after SIGUSR1")
+    log = station.run_folder(job_id).rank_log(0)
+    station.until(lambda: log.read_bytes().count(b"saved after SIGUSR1") == 2, 60, "no warning")
     station.ask_stop(job_id)
     assert station.wait(job_id).phase is Phase.TERMINATED
-    log = station.log(job_id)
-    assert [log.count(word) for word in (b"SIGUSR1", b"SIGTERM", b"done")] == [2, 2, 2], log.decode()
+    said = station.log(job_id)
+    assert [said.count(word) for word in (b"SIGUSR1", b"SIGTERM", b"done")] == [2, 2, 2], said.decode()
 
 
 def test_an_idle_job_is_told_about_and_stopped_if_it_says_so(station: Any) -> None:
@@ -138,24 +150,33 @@ def test_an_idle_job_is_told_about_and_stopped_if_it_says_so(station: Any) -> No
     assert told(station) == [(job_id, "failed"), (job_id, "idle")]
 
 
-def test_a_job_that_works_or_waits_for_a_peer_is_not_idle(station: Any) -> None:
-    """Node 0 waits for node 1, which computes; then both sleep."""
+def test_a_job_that_waits_for_a_peer_or_loads_slowly_is_not_idle(station: Any) -> None:
+    """Node 0 waits for node 1, which first computes and then gets data in drops; at last both sleep."""
     script = textwrap.dedent(
         """
-        import os, time
+        import os, socket, time
         if os.environ["TRAINSHED_NODE"] == "1":
-            until = time.time() + 6
+            until = time.time() + 4
             while time.time() < until:
                 sum(range(10000))
+            server = socket.create_server(("127.0.0.1", 0))
+            sender = socket.create_connection(server.getsockname())
+            reader, _ = server.accept()
+            for _ in range(12):
+                sender.sendall(bytes(60_000))
+                got = 0
+                while got < 60_000:
+                    got += len(reader.recv(60_000))
+                time.sleep(0.5)
         else:
-            time.sleep(6)
+            time.sleep(10)
         print("worked", flush=True)
         time.sleep(600)
         """
     )
     job_id = station.submit(script, nodes=2, idle_after=2)
     station.wait_for_line(job_id, b"worked")
-    assert station.job(job_id).detail == "training"
+    assert not any("is idle" in event.message for event in station.events(job_id))
     station.until(lambda: station.job(job_id).detail == "training, idle", 30)
     station.ask_stop(job_id)
     station.wait(job_id)

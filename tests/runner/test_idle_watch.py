@@ -19,12 +19,18 @@ class Node:
         self.cpu, self.moved, self.is_served = 10.0, 1000, False
 
     def measure(self) -> Activity:
-        return Activity(self.cpu, self.moved, self.is_served)
+        return Activity(self.cpu, self.is_served)
+
+    def count_bytes(self) -> int:
+        return self.moved
+
+    def watch(self, ranks: int = 1) -> IdleWatch:
+        return IdleWatch(60, ranks, self.measure, self.count_bytes)
 
 
 def test_a_node_that_sleeps_is_idle_until_it_works_again() -> None:
     node = Node()
-    watch = IdleWatch(60, 1, node.measure)
+    watch = node.watch()
     assert not any(watch.look(float(now)) for now in range(0, 60, 5))
     assert watch.look(60) and watch.idle_since > 0
     # Timers and watchdogs are no work.
@@ -46,7 +52,7 @@ def test_a_node_that_sleeps_is_idle_until_it_works_again() -> None:
 )
 def test_any_kind_of_use_is_no_idleness(work: Any) -> None:
     node = Node()
-    watch = IdleWatch(60, 1, node.measure)
+    watch = node.watch()
     for now in range(0, 600, 10):
         work(node)
         assert not watch.look(float(now)) and not watch.idle_since
@@ -54,7 +60,7 @@ def test_any_kind_of_use_is_no_idleness(work: Any) -> None:
 
 def test_ranks_that_wait_use_a_little_each() -> None:
     node = Node()
-    watch = IdleWatch(60, 8, node.measure)
+    watch = node.watch(8)
     for now in range(0, 110, 10):
         # Eight watchdogs with a hundredth of a core each.
         node.cpu += 0.8
@@ -63,7 +69,7 @@ def test_ranks_that_wait_use_a_little_each() -> None:
 
 
 def test_it_can_be_off() -> None:
-    watch = IdleWatch(0, 1, Node().measure)
+    watch = IdleWatch(0, 1, Node().measure, Node().count_bytes)
     assert not any(watch.look(now) for now in (0.0, 1e6, 1e9))
 
 

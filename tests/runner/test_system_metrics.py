@@ -64,6 +64,7 @@ def test_device_use_is_read_beside_the_samples(tmp_path: Path, monkeypatch: pyte
     first, second = sample["devices"]
     assert (first["index"], first["utilization"], first["power_watts"]) == (1, 87.0, 250.5)
     assert "utilization" not in second
+    assert sampler.is_device_used and not SystemSampler().is_device_used
 
 
 def test_without_devices_no_tool_is_asked() -> None:

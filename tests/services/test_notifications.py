@@ -26,7 +26,7 @@ from trainshed.model.notification import MOST_TRIES
 from trainshed.model.phase import Phase
 from trainshed.services.identity import Caller
 from trainshed.services.jobs import JobView
-from trainshed.services.notification_delivery import deliver_due, run_delivery
+from trainshed.services.notification_delivery import deliver_due, render_letter, run_delivery
 from trainshed.services.notifications import (
     add_target,
     list_targets,
@@ -132,6 +132,34 @@ def test_only_who_asked_is_told(
     while deliver_due(telling):
         pass
     assert [json.loads(body)["job"]["owner"] for _, body in receiver.seen] == [bob.user_name]
+
+
+@pytest.mark.parametrize("event", ["idle", "preempted"])
+def test_who_manages_a_workspace_is_told_of_all_its_jobs(
+    telling: Platform,
+    make_caller: Any,
+    ann: Caller,
+    bob: Caller,
+    submit: Submit,
+    row_of: Any,
+    receiver: Receiver,
+    event: str,
+) -> None:
+    manager = make_caller("carl", "manager", "red")
+    add_target(telling, manager, f"{receiver.url}/all", [event], covers_workspace=True)
+    add_target(telling, manager, f"{receiver.url}/own", [event])
+    add_target(telling, ann, f"{receiver.url}/ann", ["failed"])
+    rows = [row_of(submit(owner).id) for owner in (ann, bob)]
+    with begin(telling.engine) as connection:
+        for row in rows:
+            tell_about_job(telling, connection, row, event)
+    while deliver_due(telling):
+        pass
+    # Not of the other workspace, not to whom it did not want to hear of it, and not as if it were his own.
+    ((_, body),) = receiver.seen
+    told = json.loads(body)
+    assert (told["event"], told["job"]["owner"]) == (event, ann.user_name)
+    assert event not in render_letter(told)[0], "people get words"
 
 
 def test_what_cannot_be_delivered_is_tried_again_and_given_up_at_last(

@@ -20,25 +20,29 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.5, 60.0
 
 
 class Activity(NamedTuple):
-    """What a node has done so far, and whether a device or the platform works for it at this moment."""
+    """The processor time of a node so far, and whether a device or the platform works for it at this moment."""
 
     cpu_seconds: float
-    moved_bytes: int
     is_served: bool = False
 
 
 class IdleWatch:
     """Looks now and then at what was used since the last look. `idle_since` is when the idleness began, or 0.
 
-    Whether the job is idle is decided over all its nodes: one may rightly wait for the work of another.
+    Whether the job is idle is decided over all its nodes: one may rightly wait for the work of another. To count bytes
+    takes a look at every process: that is only done while nothing else shows any work.
     """
 
-    def __init__(self, after: float, ranks: int, measure: Callable[[], Activity]) -> None:
+    def __init__(
+        self, after: float, ranks: int, measure: Callable[[], Activity], count_bytes: Callable[[], int]
+    ) -> None:
         self._after = after
         self._measure = measure
+        self._count_bytes = count_bytes
         self._cores = _IDLE_CORES * max(1, ranks)
         self._next_look = 0.0
-        self._last: tuple[float, Activity] | None = None
+        self._last: tuple[float, float] | None = None
+        self._moved: tuple[float, int] | None = None
         self._last_active = 0.0
         self.idle_since = 0.0
 
@@ -49,9 +53,11 @@ class IdleWatch:
         # Long looks even out what a process that waits does now and then.
         self._next_look = now + min(_LONGEST_LOOK, max(_SHORTEST_LOOK, self._after / 6))
         found = self._measure()
-        then, before = self._last or (now, None)
-        self._last = (now, found)
-        if before is None or found.is_served or self._has_worked(before, found, now - then):
+        then, used = self._last or (now, 0.0)
+        self._last = (now, found.cpu_seconds)
+        if then == now or found.is_served or found.cpu_seconds - used > self._cores * (now - then):
+            self._last_active, self._moved = now, None
+        elif self._has_moved(now):
             self._last_active = now
         idle = now - self._last_active
         is_idle = idle >= self._after
@@ -60,12 +66,13 @@ class IdleWatch:
         self.idle_since = time.time() - idle if is_idle else 0.0
         return True
 
-    def _has_worked(self, before: Activity, found: Activity, seconds: float) -> bool:
+    def _has_moved(self, now: float) -> bool:
+        """Whether data have come or gone since the last look; at the first one nobody knows."""
+        then, before = self._moved or (now, 0)
+        moved = self._count_bytes()
+        self._moved = (now, moved)
         # Processes that ended take their bytes with them: a smaller sum is no work.
-        return (
-            found.cpu_seconds - before.cpu_seconds > self._cores * seconds
-            or found.moved_bytes - before.moved_bytes > _IDLE_BYTES * seconds
-        )
+        return then != now and moved - before > _IDLE_BYTES * (now - then)
 
 
 def count_bytes(init_pid: int) -> int:

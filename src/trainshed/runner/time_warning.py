@@ -17,7 +17,7 @@ from trainshed.runner.sandbox.init import HASTY_LAUNCHERS, find_descendants
 
 __all__ = ["TimeWarning", "find_listeners"]
 
-_LOOK_EVERY = 0.5
+_LOOK_EVERY = 2.0
 # Programs of the platform inside the sandbox, by their path.
 _PLATFORM = b"/opt/trainshed/"
 

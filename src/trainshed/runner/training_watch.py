@@ -104,11 +104,8 @@ class TrainingWatch:
         idle = IdleWatch(
             limits.idle,
             len(self._launch.processes),
-            lambda: Activity(
-                sandbox.usage().cpu_seconds,
-                count_bytes(sandbox.init_pid),
-                sampler.is_device_used or is_served(),
-            ),
+            lambda: Activity(sandbox.usage().cpu_seconds, sampler.is_device_used or is_served()),
+            lambda: count_bytes(sandbox.init_pid),
         )
         kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
         if self._launch.kept:

@@ -33,6 +33,8 @@ SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
 # Launchers that end what they started a second or two after they got SIGTERM themselves.
 HASTY_LAUNCHERS = (b"mpirun", b"mpiexec", b"orterun", b"orted", b"prterun", b"prte", b"prted")
+# By these they hold their processes on other nodes.
+THEIR_HANDS = (b"ssh", b"srun")
 # How long a service that ended rests before the next connection may start it, and how often it may fail.
 SERVICE_PAUSE, SERVICE_FAILURES = 1.0, 5
 
@@ -331,7 +333,8 @@ class Init:
         wanted = {pid for pid in mine if processes[pid].group in groups}
         for pid in hasty:
             wanted.update(descendants_of(pid, processes))
-        for pid in wanted.difference(hasty):
+        hands = [pid for pid in wanted if processes[pid].name in THEIR_HANDS]
+        for pid in wanted.difference(hasty, hands):
             self.asked.add(pid)
             try:
                 os.kill(pid, SIGTERM)
