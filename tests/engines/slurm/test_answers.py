@@ -13,6 +13,7 @@ from trainshed.engines.slurm.answers import (
     read_accounting,
     read_allocation,
     read_end,
+    read_minutes,
     read_nodes,
     read_partitions,
     read_queue,
@@ -178,3 +179,14 @@ def test_accounting_tells_ends_and_never_a_job_that_lives() -> None:
     assert explain_end(ends["big"], 0).code == "out_of_memory"
     assert explain_end(ends["fallen"], 0).code == "node_failed"
     assert explain_end(ends["gone"], 0).code == "ended_from_outside"
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("UNLIMITED", 0), ("INFINITE", 0), ("", 0), ("30", 30), ("05:00", 5), ("00:05:00", 5), ("02:30:00", 150),
+        ("1-00:30:00", 1470), ("2-12", 3600),
+    ],
+)  # fmt: skip
+def test_limits(text: str, minutes: int) -> None:
+    assert read_minutes(text) == minutes

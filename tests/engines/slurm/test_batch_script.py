@@ -68,3 +68,15 @@ def test_a_start_that_would_end_its_own_text_is_refused() -> None:
     launch = AttemptLaunch("j", 1, (), wanted=Wanted(1, Flavor("cpu.1", "cpu", 0, 1, 0)))
     with pytest.raises(InvalidInput):
         render_batch_script(launch, Pool("p", "slurm"), RemoteStart("END_OF_TRAINSHED_START\nid"), "x")
+
+
+@pytest.mark.parametrize(
+    ("longest", "minutes"),
+    [(0, 211), (1440, 211), (150, 150), (60, 120)],
+    ids=["no limit", "much", "hardly enough", "too little"],
+)
+def test_slurm_is_told_a_longer_limit_as_far_as_the_partition_gives_it(longest: int, minutes: int) -> None:
+    wanted = Wanted(1, Flavor("cpu.1", "cpu", 0, 1, 0), seconds=7200, grace=30)
+    launch = AttemptLaunch("j", 1, (), wanted=wanted)
+    script = render_batch_script(launch, Pool("p", "slurm"), RemoteStart("true"), "x", (), longest)
+    assert f"#SBATCH --time={minutes}\n" in script

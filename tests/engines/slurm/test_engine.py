@@ -201,7 +201,7 @@ def test_a_dry_run_shows_the_script_and_no_secret(yard: Any) -> None:
 
 def test_without_slurm_there_is_a_clear_fault(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(yard.commands._environment, "PATH", "/nowhere")
-    with pytest.raises(Unavailable, match="scontrol is not installed"):
+    with pytest.raises(Unavailable, match="squeue is not installed"):
         yard.engine.capacity()
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "read_allocation",
     "read_end",
     "read_gres",
+    "read_minutes",
     "read_nodes",
     "read_partitions",
     "read_queue",
@@ -142,6 +143,21 @@ def read_partitions(text: str) -> dict[str, dict[str, str]]:
     """The partitions of `scontrol -o show partitions`, by name."""
     rows = [_pairs(line) for line in text.splitlines()]
     return {row["PartitionName"]: row for row in rows if "PartitionName" in row}
+
+
+def read_minutes(text: str) -> int:
+    """A limit such as `1-00:30:00`, `02:00:00` or `30` in minutes; 0 for none (UNLIMITED, INFINITE)."""
+    days, _, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in parts) or (days and not days.isdigit()) or len(parts) > 3:
+        return 0
+    if days:
+        hours, minutes = int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
+    elif len(parts) == 3:
+        hours, minutes = int(parts[0]), int(parts[1])
+    else:
+        hours, minutes = 0, int(parts[0])
+    return (int(days or 0) * 24 + hours) * 60 + minutes
 
 
 def read_allocation(text: str, names: Iterable[str] = ("gpu", "npu")) -> list[Allocation]:

@@ -12,8 +12,9 @@ from trainshed.model.pools import Pool
 __all__ = ["job_name", "parse_job_name", "render_batch_script"]
 
 _END = "END_OF_TRAINSHED_START"
-# Beside the job's own time limit, which counts from its first process: fetching inputs and bringing results home.
-_MARGIN_SECONDS = 1800
+# Beside the job's own time limit, which counts from its first process: fetching inputs and bringing results home, also
+# to a platform that is away for an hour.
+_MARGIN_SECONDS = 5400
 
 
 def job_name(platform: str, job_id: str, attempt: int) -> str:
@@ -31,9 +32,17 @@ def parse_job_name(platform: str, name: str) -> tuple[str, int] | None:
 
 
 def render_batch_script(
-    launch: AttemptLaunch, pool: Pool, start: RemoteStart, platform: str, exclude: Iterable[str] = ()
+    launch: AttemptLaunch,
+    pool: Pool,
+    start: RemoteStart,
+    platform: str,
+    exclude: Iterable[str] = (),
+    longest: int = 0,
 ) -> str:
-    """The script: what the job asks for, then one runner on each of its machines."""
+    """The script: what the job asks for, then one runner on each of its machines.
+
+    `longest` is for how many minutes the partition runs a job, 0 where it sets no limit.
+    """
     wanted = launch.wanted
     if wanted is None:
         raise InvalidInput("An attempt for Slurm says what it wants.")
@@ -54,7 +63,9 @@ def render_batch_script(
         options.append(f"--gres={pool.gres[flavor.kind]}:{flavor.devices}")
     if wanted.seconds:
         minutes = math.ceil((wanted.seconds + wanted.grace + _MARGIN_SECONDS) / 60)
-        options.append(f"--time={minutes}")
+        # As much beyond the job's own limit as the partition gives; a limit that it does not give is Slurm's to refuse.
+        own = math.ceil(wanted.seconds / 60)
+        options.append(f"--time={max(own, min(minutes, longest)) if longest else minutes}")
     options += [
         f"--{name}={value}"
         for name, value in (("partition", pool.partition), ("account", pool.account), ("qos", pool.qos))

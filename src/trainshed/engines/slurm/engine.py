@@ -114,9 +114,7 @@ class SlurmEngine:
             if account:
                 require_sight(self._commands)
             start = self._start(launch)
-            script = render_batch_script(
-                launch, pool, start, self._platform, self._machines.left_out(pool, wanted.nodes)
-            )
+            script = self._render(launch, pool, start)
             submission = replace(submission, account=account)
             if known is not None and known.id and known.tries >= _MOST_TRIES:
                 raise SlurmRefusal(f"taken {known.tries} times, never shown: are job names changed there?")
@@ -242,9 +240,7 @@ class SlurmEngine:
         """The batch script that would be handed over; names of secret variables, never their values."""
         pool = find_pool(launch.pool, self._pools)
         start = self._start(launch)
-        wanted = launch.wanted
-        left_out = self._machines.left_out(pool, wanted.nodes) if wanted else []
-        script = render_batch_script(launch, pool, start, self._platform, left_out)
+        script = self._render(launch, pool, start)
         account = find_account(pool, launch.owner)
         command = f"sudo -n -u {account} -- sbatch --parsable" if account else "sbatch --parsable"
         names = ", ".join(sorted(start.variables))
@@ -262,6 +258,12 @@ class SlurmEngine:
                 if f"JobName={job.name}" in text:
                     return read_allocation(text, pool.gres.values())
         return []
+
+    def _render(self, launch: AttemptLaunch, pool: Pool, start: RemoteStart) -> str:
+        left_out = self._machines.left_out(pool, launch.wanted.nodes) if launch.wanted else []
+        return render_batch_script(
+            launch, pool, start, self._platform, left_out, self._machines.longest(pool)
+        )
 
     def _find(self, submission: Submission, *, fresh: bool = False) -> list[QueuedJob]:
         return self._board.find(submission.name, submission.account, number=submission.id, fresh=fresh)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from trainshed.engines.slurm.answers import QueuedJob, read_allocation, read_nodes, read_partitions
+from trainshed.engines.slurm.answers import (
+    QueuedJob,
+    read_allocation,
+    read_minutes,
+    read_nodes,
+    read_partitions,
+)
 from trainshed.engines.slurm.attempt_folder import AttemptFolder, Submission
 from trainshed.engines.slurm.bad_nodes import BadNodes
 from trainshed.engines.slurm.commands import Commands, SlurmRefusal
@@ -29,15 +35,15 @@ class Machines:
         self._commands = commands
         self._bad_nodes = bad_nodes
         self._clock = clock
+        self._partitions: dict[str, dict[str, str]] = {}
 
     def list_all(self, pools: Sequence[Pool]) -> list[Node]:
         """The machines of all pools; one that belongs to several of them stands there for each."""
         text = self._show_nodes()
-        partitions = read_partitions(self._commands.run("scontrol", "-a", "-o", "show", "partitions").out)
-        default = next((name for name, row in partitions.items() if row.get("Default") == "YES"), "")
+        self._read_partitions()
         nodes: list[Node] = []
         for pool in pools:
-            nodes += read_nodes(text, pool.name, pool.partition or default, pool.gres)
+            nodes += read_nodes(text, pool.name, pool.partition or self._default(), pool.gres)
         bad = set(self._bad_nodes.names(self._clock()))
         return [
             replace(node, state="drained", reason="Starts failed here again and again; left out for an hour.")
@@ -45,6 +51,24 @@ class Machines:
             else node
             for node in nodes
         ]
+
+    def longest(self, pool: Pool) -> int:
+        """For how many minutes a pool's partition runs a job; 0 where it sets no limit, or does not tell."""
+        if not self._partitions:
+            try:
+                self._read_partitions()
+            except (SlurmRefusal, Unavailable):
+                return 0
+        names = (pool.partition or self._default()).split(",")
+        limits = [read_minutes(self._partitions.get(name, {}).get("MaxTime", "")) for name in names]
+        return max(limits) if all(limits) else 0
+
+    def _read_partitions(self) -> None:
+        text = self._commands.run("scontrol", "-a", "-o", "show", "partitions").out
+        self._partitions = read_partitions(text)
+
+    def _default(self) -> str:
+        return next((name for name, row in self._partitions.items() if row.get("Default") == "YES"), "")
 
     def left_out(self, pool: Pool, wanted: int) -> list[str]:
         """Machines of a pool that a job must not get: better a bad one than none, though."""

@@ -5,7 +5,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=23
 #SBATCH --gres=npu:8
-#SBATCH --time=91
+#SBATCH --time=151
 #SBATCH --partition=train
 #SBATCH --account=lab
 #SBATCH --qos=long
