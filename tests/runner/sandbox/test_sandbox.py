@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from trainshed.runner.sandbox.init import find_descendants
+
 PYTHON = os.path.realpath(sys.executable)
 
 
@@ -225,6 +227,39 @@ def test_children_that_do_not_end_are_killed_after_the_grace(host: Any) -> None:
     script = "bash -c 'trap \"echo no\" TERM; echo ready; while true; do sleep 0.1; done' ; echo after"
     answer, log = host.run(arguments=["bash", "-c", script], stop={"line": "ready", "grace": 1})
     assert "no" in log.split() and "after" not in log
+    assert answer["exits"]["0"]["ended_by_platform"]
+
+
+def test_who_signals_every_process_leaves_the_ranks_their_grace(host: Any) -> None:
+    """As Slurm does: SIGTERM to all that runs on the machine for the job, the sandbox's own processes included."""
+    running = host.start(
+        """
+        import signal, sys, time
+        def save(*_):
+            print("asked", flush=True)
+            time.sleep(1)
+            print("saved", flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        print("ready", flush=True)
+        time.sleep(60)
+        """
+    )
+    running.wait_for("ready")
+    for pid in find_descendants(running.process.pid):
+        assert pid > 1
+        os.kill(pid, signal.SIGTERM)
+    answer = running.finish()
+    assert running.log().split() == ["ready", "asked", "saved"]
+    assert (answer["exits"]["0"]["exit_code"], answer["exits"]["0"]["ended_by_platform"]) == (0, True)
+
+
+def test_a_child_in_a_session_of_its_own_is_asked_too(host: Any) -> None:
+    child = "bash -c 'trap \"sleep 1; echo saved; exit 0\" TERM; echo ready; sleep 60 & wait'"
+    answer, log = host.run(
+        arguments=["bash", "-c", f"setsid {child} & wait"], stop={"line": "ready", "grace": 20}
+    )
+    assert "saved" in log.split()
     assert answer["exits"]["0"]["ended_by_platform"]
 
 
