@@ -181,12 +181,17 @@ def test_a_clock_that_is_wrong_is_put_right(platform: Platform) -> None:
     runner = make_runner(platform, 1)
     check_in(platform, runner, claim(0), NOW - 3600)
     report = report_of(
-        runner, 0, started_at=NOW - 3600, timeline=(StageEntry(NOW - 3590, "training"),), silent_since=0.0
+        runner,
+        0,
+        started_at=NOW - 3600,
+        timeline=(StageEntry(NOW - 3590, "training"),),
+        silent_since=0.0,
+        idle_since=NOW - 3580,
     )
     take_report(platform, runner, 0, claim(0).nonce, report=report)
     status = json.loads(platform.home.run_folder(runner.job.id, 1, 0).status.read_bytes())
     assert (status["started_at"], status["timeline"][0]["time"]) == (NOW, NOW + 10)
-    assert status["silent_since"] == 0.0
+    assert (status["silent_since"], status["idle_since"]) == (0.0, NOW + 20)
 
 
 def test_nodes_begin_together_and_hear_of_a_stop(platform: Platform) -> None:
