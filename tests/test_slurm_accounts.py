@@ -302,6 +302,38 @@ def test_the_check_tells_a_site_that_works_from_one_that_does_not(site: Any) -> 
         site.rule.write_text(rule)
 
 
+def test_the_check_tells_what_a_machine_lacks(site: Any) -> None:
+    settings = (site.home / "settings.toml").read_text()
+    try:
+        # Read by the check alone: the platform that runs has its own.
+        site.write_settings(settings.replace(f'python = "{site.interpreter}"', 'python = "/no/such/python"'))
+        without = site.host("engine", "check", "slurm", "--try")
+        assert without.returncode == 1 and "the machine has no /no/such/python" in without.stdout
+        assert "Set `python` of the pool" in without.stdout
+        site.write_settings('public_url = "http://127.0.0.1:9"\n' + settings)
+        away = site.host("engine", "check", "slurm", "--try")
+        assert away.returncode == 1 and "does not answer at http://127.0.0.1:9" in away.stdout
+        site.write_settings(settings.replace('partition = "all"', 'partition = "closed"'))
+        closed = site.host("engine", "check", "slurm", "--try", "--wait", "1")
+        assert closed.returncode == 0, closed.stdout
+        assert "the partition closed is down" in closed.stdout
+        assert "the test job still waits after 1 s" in closed.stdout
+    finally:
+        site.write_settings(settings)
+    # Nothing of a check stays behind.
+    assert not site.cluster.call("squeue", "-h").stdout
+
+
+def test_this_machine_is_a_pool_as_well_and_needs_no_account(site: Any, support: Any, tmp_path: Path) -> None:
+    done = site.cli(support, "eve", "run", "--name", "here", "--pool", "local", "--command", "echo at home")
+    assert done.exit_code == 0, done.output
+    support.wait_until(
+        lambda: phase(site, support, "eve", "here") in ("Completed", "Failed"), seconds=80, what="its end"
+    )
+    assert phase(site, support, "eve", "here") == "Completed"
+    assert "at home" in site.cli(support, "eve", "logs", "here").stdout
+
+
 def test_without_the_rule_a_job_waits_and_says_why(site: Any, support: Any, tmp_path: Path) -> None:
     rule = site.rule.read_text()
     site.rule.write_text("")
