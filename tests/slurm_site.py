@@ -154,7 +154,7 @@ class Site:
         }
         return subprocess.run(
             command,
-            **{"text": True, "capture_output": True, "timeout": 90, "cwd": "/", "check": False, **options},
+            **{"text": True, "capture_output": True, "timeout": 180, "cwd": "/", "check": False, **options},
             env=environment,
             user=account.pw_uid,
             group=account.pw_gid,
@@ -235,7 +235,7 @@ def open_site(folder: Path) -> Iterator[Site]:
         rule.unlink(missing_ok=True)
         for name in made:
             shutil.rmtree(f"/tmp/trainshed-{pwd.getpwnam(name).pw_uid}", ignore_errors=True)
-            subprocess.run(["userdel", "-r", name], check=False, capture_output=True, timeout=30)
+            subprocess.run(["userdel", "-rf", name], check=False, capture_output=True, timeout=30)
 
 
 def _cancel_all(cluster: Any, names: dict[str, str]) -> None:
