@@ -25,6 +25,19 @@ def test_each_user_has_a_home_and_the_workspace_one_data_folder(tmp_path: Path) 
     assert kept_folder_path(tmp_path, KeptFolder("data", "", "/data")) == tmp_path / "data"
 
 
+def test_folders_that_are_made_have_the_permissions_of_the_shared_one(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+    before = os.umask(0o077)
+    try:
+        for name in ("a", "b", "b"):
+            folder = kept_folder_path(tmp_path / "workspace", KeptFolder("home", name, "/home/x"))
+            kept_folders._make_folder(folder, 0o2770)
+    finally:
+        os.umask(before)
+    for path in ("workspace", "workspace/home", "workspace/home/a", "workspace/home/b"):
+        assert (tmp_path / path).stat().st_mode & 0o7777 == 0o2770
+
+
 def test_a_file_with_two_names_counts_once_and_links_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(bytes(1 << 20))

@@ -28,11 +28,23 @@ def mount_kept_folders(launch: NodeLaunch, site: Site) -> list[Mount]:
     mounts = []
     for folder in launch.kept:
         path = kept_folder_path(Path(site.kept_folders), folder)
-        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+        _make_folder(path, site.kept_mode)
         if site.uid is not None and path.stat().st_uid != site.uid:
             os.chown(path, site.uid, site.uid)
         mounts.append(Mount(path, folder.path, writable=True))
     return mounts
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    """Make a folder and those above it that are missing; whatever the umask, they get the permissions."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            # Another node of the job was quicker.
+            continue
+        folder.chmod(mode)
 
 
 class KeptFoldersWatch:

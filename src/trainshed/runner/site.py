@@ -48,6 +48,8 @@ class Site:
     # Where the homes and the data of the workspace lie, and how much they may hold; 0 is no limit.
     kept_folders: str = ""
     kept_quota_bytes: int = 0
+    # The permissions of folders that are made there.
+    kept_mode: int = 0o755
     # Where the platform speaks TLS: a file with the CAs that jobs trust, and the platform's name inside a job.
     ca_bundle: str = ""
     host_name: str = ""

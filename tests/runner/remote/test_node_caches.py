@@ -112,6 +112,7 @@ def test_a_machine_meets_others_on_the_network_that_the_pool_names(tmp_path: Pat
 
 
 def test_a_machine_without_the_shared_folder_is_refused(tmp_path: Path) -> None:
-    require_shared_folder(tmp_path)
+    tmp_path.chmod(0o2770)
+    assert require_shared_folder(tmp_path) == 0o2770
     with pytest.raises(HostUnfit, match="is not on this machine"):
         require_shared_folder(tmp_path / "gone")

@@ -54,7 +54,6 @@ TOKEN_VARIABLE = "TRAINSHED_RUNNER_TOKEN"
 EXIT_NO_PLATFORM, EXIT_REFUSED, EXIT_UNFIT, EXIT_UNDELIVERED = 82, 83, 84, 85
 # A platform that is away for an hour is waited for, before the job begins and while it runs.
 _CHECK_IN_SECONDS = 2 * 3600.0
-_STORE_SECONDS = 6 * 3600.0
 _PR_SET_PDEATHSIG = 1
 _COURIER_STARTS = 20
 
@@ -185,6 +184,10 @@ class _Node:
                     time.sleep(1)
                     courier, starts = self._start_courier(folder), starts + 1
         ending = _ending(folder)
+        if _left_behind(folder):
+            # Outputs that the store did not take: they stay here for somebody to find.
+            (folder.path / UNDELIVERED).touch()
+            _say(f"what could not be brought home lies in {folder.path}")
         if delivered == GIVEN_UP:
             # The only copy of what the job made: it stays here for somebody to find.
             (folder.path / UNDELIVERED).touch()
@@ -280,8 +283,9 @@ def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: s
         authority.write_text(given["authority"], "ascii")
         store += f"&ca={quote(str(authority))}"
         bundle = str(_write_bundle(folder, given["authority"]))
+    kept_mode = Site.kept_mode
     if ticket["launch"]["kept"] and given["kept_folders"]:
-        require_shared_folder(Path(given["kept_folders"]).parent)
+        kept_mode = require_shared_folder(Path(given["kept_folders"]).parent)
     is_root = os.geteuid() == 0
     environments = root / "environments"
     environments.mkdir(exist_ok=True)
@@ -300,9 +304,10 @@ def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: s
         input_cache=str(input_cache(root)),
         kept_folders=given["kept_folders"] or str(folder.path / "kept"),
         kept_quota_bytes=given["kept_quota_bytes"],
+        kept_mode=kept_mode,
         ca_bundle=bundle,
         host_name=given["host_name"],
-        store_patience=min(_STORE_SECONDS, float(given["patience"])),
+        store_patience=float(given["patience"]),
     )
     write_durably(folder.site, asdict(site))
     write_durably(folder.secrets, ticket["secrets"])
@@ -344,6 +349,13 @@ def _ending(folder: RunFolder) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return ending
+
+
+def _left_behind(folder: RunFolder) -> bool:
+    try:
+        return bool(json.loads(folder.status.read_bytes()).get("left_behind"))
+    except (OSError, ValueError):
+        return False
 
 
 def _unfit(fault: OSError) -> HostUnfit:

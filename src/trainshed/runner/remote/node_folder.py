@@ -91,11 +91,15 @@ def forget_old_runs(root: Path) -> None:
             os.close(descriptor)
 
 
-def require_shared_folder(path: Path) -> None:
-    """Refuse a machine on which the pool's shared folder is not there: what jobs keep would be lost with the machine."""
+def require_shared_folder(path: Path) -> int:
+    """The permissions of the pool's shared folder, which folders in it get as well.
+
+    A machine that does not have it is refused: what jobs keep would be lost with the machine.
+    """
     if not path.is_dir():
         raise HostUnfit(
             f"The pool's shared folder {path} is not on this machine.",
             hint="Mount it on all machines of the pool, or correct shared_folder in the settings.",
             code="shared_folder",
         )
+    return stat.S_IMODE(path.stat().st_mode)
