@@ -53,6 +53,9 @@ def test_the_attempts_of_a_job_are_listed_with_how_each_ended(browser: Any, jobs
     page = browser.get(f"/jobs/{row.id}").text
     assert 'id="attempts"' in page and "?attempt=1#log-card" in page and "n7" in page
     assert "<code>preempted</code> &lt;b&gt;taken" in page
+    assert "metrics?limit=" in page and "&amp;attempt=" not in page
+    earlier = browser.get(f"/jobs/{row.id}?attempt=1").text
+    assert earlier.count("&amp;attempt=1") == 2, "the curves and the machine's are of that attempt"
     once = jobs.add(phase=Phase.RUNNING)
     assert 'id="attempts"' not in browser.get(f"/jobs/{once.id}").text
 
