@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from trainshed.engines.slurm.sudo_rule import render_sudo_rule
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make accounts and sudo rules"),
@@ -256,6 +258,19 @@ def test_the_rule_allows_nothing_else(site: Any) -> None:
         assert not is_allowed(ann, *line), line
     for account in ("root", "nobody", site.names["service"] + "x"):
         assert not is_allowed(account, sbatch, "--parsable"), account
+    before = site.rule.read_text()
+    try:
+        # For a sudo before 1.9.10; and by a group, of which bob alone is a member.
+        old = render_sudo_rule(site.names["service"], [], [bob], expressions=False)
+        site.rule.write_text(old)
+        assert is_allowed(bob, sbatch, "--parsable") and not is_allowed(ann, sbatch, "--parsable")
+        assert is_allowed(bob, scancel, name, "17") and is_allowed(
+            bob, scancel, "--state=PENDING", name, "17"
+        )
+        for line in ((sbatch, "--parsable", "--wrap=id"), (scancel, "17"), (scancel, "--name=hers", "17")):
+            assert not is_allowed(bob, *line), line
+    finally:
+        site.rule.write_text(before)
     # Not even a variable that would make sbatch load something.
     given = {
         "LD_PRELOAD": "/tmp/x.so",
