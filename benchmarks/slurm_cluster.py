@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,7 +36,7 @@ _STOP_SECONDS = 10.0
 # What a small site would write.
 _CONFIGURATION = """\
 ClusterName=bench
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({controller})
 SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
@@ -62,7 +63,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait={kill_wait}
 {more}
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory={memory}{gres} State=UNKNOWN
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr={addresses} Port=[{first}-{last}] CPUs={cpus} RealMemory={memory}{gres} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP{tier}
 """
 # What a site with accelerators and a partition that preempts another adds; a lost node is given up soon.
@@ -117,6 +118,9 @@ class SlurmCluster:
         memory_mb: int = 1000,
         more: str = "",
         kill_wait: int = 3,
+        controller: str = "127.0.0.1",
+        addresses: str = "127.0.0.1",
+        wrap: Callable[[int], list[str]] = lambda number: [],
     ) -> None:
         absent = missing_programs()
         if absent:
@@ -130,6 +134,8 @@ class SlurmCluster:
         self._lab = lab
         # Of each node. Slurm counts it, and the platform's flavors come from it; nobody checks that it is there.
         self._memory_mb = memory_mb
+        # Where nodes have addresses of their own (10.0.0.[1-3]), `wrap` is what starts a program at the N-th of them.
+        self._controller, self._addresses, self._wrap = controller, addresses, wrap
         # Further lines of its configuration; {folder} is the cluster's own.
         self._more = more
         # Seconds between SIGTERM and SIGKILL.
@@ -174,6 +180,8 @@ class SlurmCluster:
                 nodes=self._nodes,
                 cpus=self._cpus,
                 memory=self._memory_mb,
+                controller=self._controller,
+                addresses=self._addresses,
                 kill_wait=self._kill_wait,
                 scheduler=SCHEDULER,
                 more=(_LAB if self._lab else "") + self._more.format(folder=self.folder),
@@ -207,7 +215,7 @@ class SlurmCluster:
 
     def start_node(self, number: int) -> None:
         """Start a node's daemon (again)."""
-        self._start("slurmd", "-D", "-N", f"n{number}")
+        self._start("slurmd", "-D", "-N", f"n{number}", wrap=self._wrap(number))
         self._started[-1]["number"] = number
 
     def kill(self, name: str, number: int = 0) -> None:
@@ -258,12 +266,12 @@ class SlurmCluster:
         """Take over what another process has started."""
         self._started = json.loads((self.folder / "started.json").read_text())
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str, *arguments: str, wrap: Sequence[str] = ()) -> None:
         program = _find(name)
         assert program is not None
         with (self.folder / f"{name}.out").open("ab") as log:
             process = subprocess.Popen(
-                [program, *arguments],
+                [*wrap, program, *arguments],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

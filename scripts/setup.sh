@@ -67,6 +67,7 @@ if [ "$purpose" = dev ]; then
     command -v ssh >/dev/null || missing+=(openssh-client)
     command -v mpirun >/dev/null || missing+=(openmpi-bin)
     command -v rsync >/dev/null || missing+=(rsync)
+    PATH="$PATH:/usr/sbin" command -v ip >/dev/null || missing+=(iproute2)
     has_slurm || missing+=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
     has_accounting || missing+=(slurmdbd mariadb-server-core mariadb-client-core)
     command -v sudo >/dev/null || missing+=(sudo)

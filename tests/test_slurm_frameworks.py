@@ -127,7 +127,7 @@ def submit(lab: Any, folder: Path, script: str = "", **job: Any) -> None:
 def wait_for_end(lab: Any, name: str) -> str:
     """Wait until a job has completed; its whole log."""
     with lab.client() as client:
-        phase = client.wait(name, timeout=85).phase
+        phase = client.wait(name, timeout=150).phase
     log = lab.cli("logs", name, "--all").output
     assert phase == "Completed", lab.cli("explain", name).output + log
     return str(log)
