@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -232,3 +233,35 @@ def test_a_stop_in_the_first_moments_outlives_the_controller(lab: Any, tmp_path:
         return job["id"] not in lab.cluster.call("squeue", "-a", "-h", "-o", "%j", check=False).stdout
 
     lab.wait(is_gone, 60, "its end in Slurm")
+
+
+def test_an_attempt_that_is_twice_in_slurm_runs_once(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "double", nodes=2, steps=100)
+    lab.until_step("double", 3, rank=1)
+    number = lab.slurm_job("double")
+    # As when a controller takes a job, dies before it answers, and comes back with it: the same script and token.
+    script = lab.cluster.call("scontrol", "write", "batch_script", number, "-").stdout
+    supervisor = lab.processes("double")["supervisor"]
+    variables = Path(f"/proc/{supervisor}/environ").read_bytes().decode().split("\0")
+    token = next(item for item in variables if item.startswith("TRAINSHED_RUNNER_TOKEN="))
+    given = {**lab.cluster.environment, "TRAINSHED_RUNNER_TOKEN": token.partition("=")[2]}
+    done = subprocess.run(
+        ["sbatch", "--parsable"],
+        input=script,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    job = lab.end("double")
+    assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("double")
+    assert lab.steps("double", 0) == lab.steps("double", 1) == list(range(100))
+    second = done.stdout.strip()
+    assert second != number
+
+    def is_gone() -> bool:
+        states = lab.cluster.call("squeue", "-h", "-t", "all", "-j", second, "-o", "%T", check=False).stdout
+        return states.strip() in ("", "CANCELLED", "FAILED")
+
+    lab.wait(is_gone, 30, "the second one's end")

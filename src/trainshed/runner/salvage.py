@@ -25,8 +25,11 @@ from trainshed.store import open_store
 __all__ = ["salvage_node"]
 
 
-def salvage_node(folder: RunFolder) -> None:
-    """Do what the dead runner could not do any more. Can itself be killed and started again."""
+def salvage_node(folder: RunFolder, reason: Ending | None = None) -> None:
+    """Do what the dead runner could not do any more. Can itself be killed and started again.
+
+    `reason` is why it died, where somebody knows.
+    """
     launch, site = read_launch(folder), read_site(folder)
     remove_stale_groups()
     end_stragglers(folder.rank_log(process.rank) for process in launch.processes)
@@ -39,7 +42,8 @@ def salvage_node(folder: RunFolder) -> None:
     store = open_store(site.store_url)
     log = PlatformLog(folder.platform_log)
     # An attempt that has ended keeps its ending: only what it could not bring home is brought now.
-    ending = (report.ending if report is not None else None) or Ending(
+    ending = (report.ending if report is not None else None) or reason
+    ending = ending or Ending(
         "failed",
         "platform",
         "runner_lost",

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainshed.durable import remove_tree, write_durably
+from trainshed.model.attempt import Ending
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json
@@ -56,6 +57,7 @@ EXIT_NO_PLATFORM, EXIT_REFUSED, EXIT_UNFIT, EXIT_UNDELIVERED = 82, 83, 84, 85
 _CHECK_IN_SECONDS = 2 * 3600.0
 _PR_SET_PDEATHSIG = 1
 _COURIER_STARTS = 20
+_HARDLY_ANY_ROOM = 256 << 10
 
 
 class _Asked(Exception):
@@ -168,7 +170,7 @@ class _Node:
             if pid == self._runner:
                 if _ending(folder) is None:
                     # It was killed: what it left is brought home in its place.
-                    self._runner = _fork(lambda: _salvage(folder), dies_with_parent=True)
+                    self._runner = _fork(lambda: _salvage(folder, self._node), dies_with_parent=True)
                     pid, _ = os.waitpid(self._runner, 0)
                 is_running, self._runner = False, 0
                 if _ending(folder) is None and delivered is None:
@@ -238,7 +240,7 @@ def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
     return 0
 
 
-def _salvage(folder: RunFolder) -> int:
+def _salvage(folder: RunFolder, node: int) -> int:
     from trainshed.runner.salvage import salvage_node
     from trainshed.runner.sandbox import claim_namespace
 
@@ -246,8 +248,24 @@ def _salvage(folder: RunFolder) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.umask(0o022)
     claim_namespace()
-    salvage_node(folder)
+    salvage_node(folder, _no_room(folder, node))
     return 0
+
+
+def _no_room(folder: RunFolder, node: int) -> Ending | None:
+    """Why a runner died that had no room left to say so."""
+    disk = os.statvfs(folder.path)
+    if disk.f_bavail * disk.f_frsize > _HARDLY_ANY_ROOM:
+        return None
+    return Ending(
+        "failed",
+        "node",
+        "no_room",
+        f"{node_name(os.environ)}: this machine has no room left for the job.",
+        "Make room, or let TRAINSHED_NODE_FOLDER name a folder of the machines that has some.",
+        node=node,
+        time=time.time(),
+    )
 
 
 def _fork(work: Callable[[], int], *, dies_with_parent: bool = False) -> int:
