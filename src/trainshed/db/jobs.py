@@ -64,7 +64,8 @@ class JobRow:
     ended_at: float | None = None
     # The number of the latest attempt; 0 before the first.
     attempt: int = 0
-    # Attempts that died before the user's process started.
+    # Attempts that do not count as restarts: those that died before the first process, and preemptions of jobs that
+    # may be preempted.
     starts_without_launch: int = 0
     version: int = 1
     environment: dict[str, Any] | None = None
