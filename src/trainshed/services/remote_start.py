@@ -92,7 +92,7 @@ try:
         become("-s", "-m", "trainshed.runner.remote.main")
     import hashlib, time
     from urllib.error import HTTPError
-    pause, began = 1, time.time()
+    pause, began = 1, time.monotonic()
     while not is_whole():
         why = ""
         try:
@@ -112,7 +112,7 @@ try:
             if error.errno in (28, 122):
                 raise
             why = str(error)
-        if time.time() - began > 3600:
+        if time.monotonic() - began > 7200:
             fail(NO_PLATFORM, "the platform at %s cannot be reached from this machine: %s" % (url, why))
         time.sleep(pause)
         pause = min(30, pause * 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -247,3 +248,38 @@ def test_a_stop_right_after_the_start_outlives_the_controller(yard: Any) -> None
     while yard.cluster.call("squeue", "-h", check=False).stdout:
         assert time.monotonic() < deadline, yard.queue()
         time.sleep(0.2)
+
+
+def test_what_an_old_state_brings_back_is_cancelled(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = yard.cluster.folder / "state"
+    launch = yard.submit("revenant", pool="closed")
+    yard.until(launch, "queued")
+    name = job_name(yard.platform, "revenant", 1)
+    deadline = time.monotonic() + 30
+    while name.encode() not in (state / "job_state").read_bytes():
+        assert time.monotonic() < deadline, "Slurm does not save its jobs"
+        time.sleep(0.3)
+    shutil.copytree(state, state.with_name("old"))
+    yard.engine.cancel("revenant", 1, reason="enough")
+    run_to_the_end(yard, launch)
+    yard.cluster.kill("slurmctld")
+    shutil.rmtree(state)
+    state.with_name("old").rename(state)
+    yard.cluster.start_controller()
+
+    def states() -> str:
+        return str(
+            yard.cluster.call("squeue", "-h", f"--name={name}", "-o", "%T", check=False).stdout
+        ).strip()
+
+    while states() != "PENDING":
+        assert time.monotonic() < deadline + 30, yard.queue()
+        time.sleep(0.2)
+    # As long as it may be a matter of moments, nothing is done about it.
+    assert yard.engine.capacity() and states() == "PENDING"
+    monkeypatch.setattr("trainshed.engines.slurm.engine._LEFT_OVER_SECONDS", 0.0)
+    assert yard.engine.capacity()
+    while states():
+        assert time.monotonic() < deadline + 60, yard.queue()
+        time.sleep(0.2)
+    assert yard.starts(launch) == []
