@@ -50,7 +50,7 @@ def load_module(path: str, name: str) -> Any:
     return sys.modules[name]
 
 
-def accounted_cluster() -> Any:
+def accounted_cluster(folder: Path) -> Any:
     """A cluster of three nodes with slurmdbd and a MariaDB of its own; a context manager."""
     yards = load_module("tests/engines/slurm/conftest.py", "slurm_yard")
     module = yards.load_cluster_module()
@@ -59,7 +59,7 @@ def accounted_cluster() -> Any:
     class Accounted(module.SlurmCluster):  # type: ignore[misc,name-defined]
         """The starter of clusters, with accounting before the controller."""
 
-        def _start(self, name: str, *arguments: str) -> None:
+        def _start(self, name: str, *arguments: str, **options: Any) -> None:
             if name == "munged":
                 conf = self.folder / "slurm.conf"
                 more = f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={port + 4}"
@@ -70,7 +70,7 @@ def accounted_cluster() -> Any:
                 conf.write_text(text)
             elif name == "slurmctld" and "-i" in arguments:
                 self._start_accounting()
-            super()._start(name, *arguments)
+            super()._start(name, *arguments, **options)
 
         def _start_accounting(self) -> None:
             data, door = self.folder / "database", self.folder / "database.sock"
@@ -119,7 +119,7 @@ def accounted_cluster() -> Any:
             super()._start("slurmctld", "-D", "-c")
             self._wait("the nodes", self._is_idle)
 
-    return Accounted(nodes=3, cpus=8, port=port, lab=True)
+    return Accounted(nodes=3, cpus=8, port=port, lab=True, folder=folder)
 
 
 class Site:
@@ -222,7 +222,7 @@ def open_site(folder: Path) -> Iterator[Site]:
                 ["useradd", "-m", "-s", "/bin/sh", name], check=True, capture_output=True, timeout=30
             )
             made.append(name)
-        with accounted_cluster() as cluster:
+        with accounted_cluster(folder / "cluster") as cluster:
             site = Site(folder, cluster, names, rule)
             site.home.mkdir(mode=0o700)
             os.chown(site.home, site.uid("service"), -1)
@@ -263,13 +263,19 @@ def _make_interpreter(folder: Path, account: str) -> tuple[Path, str]:
         assert _says(program, entry) == wanted, f"{program} does not work for {account}"
     place = folder / "environment"
     subprocess.run([program, "-m", "venv", "--without-pip", str(place)], check=True, timeout=120)
-    packages = Path(sys.prefix) / "lib" / f"python{wanted}" / "site-packages"
+    packages = _open_to(
+        entry, Path(sys.prefix) / "lib" / f"python{wanted}" / "site-packages", folder / "packages"
+    )
+    # The platform looks for its shims beside its sources.
+    source = _open_to(entry, REPOSITORY / "src", folder / "checkout" / "src")
+    if source.parent != REPOSITORY:
+        _open_to(entry, REPOSITORY / "shims", folder / "checkout" / "shims")
     (place / "lib" / f"python{wanted}" / "site-packages" / "platform.pth").write_text(
-        f"{REPOSITORY / 'src'}\n{packages}\n"
+        f"{source}\n{packages}\n"
     )
     uv = Path(sys.executable).parent / "uv"
     if uv.exists():
-        (place / "bin" / "uv").symlink_to(uv)
+        (place / "bin" / "uv").symlink_to(_open_to(entry, uv, folder / "uv"))
     python = place / "bin" / "python"
     done = subprocess.run(
         [str(python), "-c", "import trainshed, granian"],
@@ -283,8 +289,34 @@ def _make_interpreter(folder: Path, account: str) -> tuple[Path, str]:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, f"the checkout must be readable by other accounts: {done.stderr}"
+    assert done.returncode == 0, done.stderr
     return python, program
+
+
+def _open_to(entry: pwd.struct_passwd, path: Path, copy: Path) -> Path:
+    """A file or folder that an account can read: itself, or a copy where a folder above it is closed."""
+    done = subprocess.run(
+        ["test", "-r", str(path)],
+        user=entry.pw_uid,
+        group=entry.pw_gid,
+        extra_groups=[],
+        timeout=30,
+        check=False,
+    )
+    if done.returncode == 0:
+        return path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    # By hard links, which cost nothing, where that is possible.
+    for option in ("-al", "-aL"):
+        if (
+            subprocess.run(
+                ["cp", option, str(path), str(copy)], stderr=subprocess.DEVNULL, timeout=300
+            ).returncode
+            == 0
+        ):
+            break
+        shutil.rmtree(copy, ignore_errors=True)
+    return copy
 
 
 def _says(program: str, entry: pwd.struct_passwd) -> str:

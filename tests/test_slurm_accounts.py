@@ -57,11 +57,11 @@ def _site_module() -> Any:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A cluster and a platform, set up as the guide says; ann and bob have accounts, eve has none."""
-    # Not below pytest's own folder: other accounts may not enter that.
+    # Not below pytest's own folder, nor a private one for temporary files: other accounts may not enter these.
     import tempfile
 
     with (
-        tempfile.TemporaryDirectory(prefix="slurm-site-") as folder,
+        tempfile.TemporaryDirectory(prefix="slurm-site-", dir="/tmp") as folder,
         _site_module().open_site(Path(folder)) as site,
     ):
         site.write_settings(
