@@ -166,7 +166,7 @@ class JobSpec(BaseModel):
         description="So long before the time limit, 5m for example, every process that handles `warn_signal` gets it, "
         "on all nodes; 0 is never.",
     )
-    warn_signal: Literal["USR1", "USR2", "TERM"] = Field(
+    warn_signal: Literal["USR1", "USR2"] = Field(
         default="USR1", description="The signal that warns of the time limit."
     )
     on_time_limit: Literal["fail", "restart"] = Field(
