@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -11,16 +12,20 @@ from typing import Any
 
 import pytest
 
-from trainshed.db.engine import begin
+from trainshed.db.engine import begin, read
 from trainshed.db.jobs import change_job
+from trainshed.db.users import list_users
+from trainshed.db.workspaces import list_workspaces
 from trainshed.model.errors import Conflict, InvalidInput, NotAuthenticated
 from trainshed.model.home import Home
 from trainshed.model.phase import Phase
 from trainshed.services.attempt_tokens import AttemptCaller, attempt_token, authenticate_attempt
+from trainshed.services.explanation import explain_job
 from trainshed.services.failed_start import FailedStart, take_failed_start
+from trainshed.services.identity import Caller, identify
 from trainshed.services.platform import Platform
 from trainshed.services.runner_gateway import Waiting, check_in, take_report
-from trainshed.services.runner_mirror import Mirror
+from trainshed.services.runner_mirror import Mirror, silent_nodes
 
 _gateway = ModuleType("gateway_tests")
 SourceFileLoader("gateway_tests", str(Path(__file__).with_name("test_runner_gateway.py"))).exec_module(
@@ -121,3 +126,31 @@ def test_the_home_is_not_touched_by_strangers(platform: Platform, home: Home) ->
     with pytest.raises(Conflict):
         take_report(platform, replace(runner), 0, "cd" * 16, report=_gateway.report_of(runner, 0))
     assert not platform.home.run_folder(runner.job.id, 1, 0).status.exists()
+
+
+def test_a_node_that_is_silent_for_long_is_told_of(platform: Platform) -> None:
+    runner = make_runner(platform)
+    for node in (0, 1):
+        check_in(platform, runner, claim(node), NOW)
+        os.utime(platform.home.run_folder(runner.job.id, 1, node).heard, (NOW - 5, NOW - 5))
+
+    def silent() -> list[tuple[int, str, float]]:
+        return silent_nodes(platform.home, runner.job.id, 1, 2, NOW)
+
+    assert silent() == []
+    os.utime(platform.home.run_folder(runner.job.id, 1, 1).heard, (NOW - 300, NOW - 300))
+    assert silent() == [(1, "n2", 300.0)]
+    caller = login(platform)
+    told = explain_job(platform, caller, runner.job.id)
+    assert "Node 1 (n2) has not been heard for 5 min: its log is late." in told.facts
+    assert "public_url" in told.hint
+    # Who has ended has nothing more to say.
+    done = {**_gateway.report_of(runner, 1), "stage": "ended", "ending": {"outcome": "completed"}}
+    Mirror(platform.home, runner.job.id, 1, 1).write_report(done)
+    assert silent() == []
+
+
+def login(platform: Platform) -> Caller:
+    with read(platform.engine) as connection:
+        user, workspace = list_users(connection)[0], list_workspaces(connection)[0]
+        return identify(connection, user.id, workspace.id, frozenset({"jobs:*"}))

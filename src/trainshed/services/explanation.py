@@ -24,6 +24,7 @@ from trainshed.services.failure_facts import failure_facts, last_lines, telling_
 from trainshed.services.identity import Caller
 from trainshed.services.job_view import TextMask
 from trainshed.services.platform import Platform
+from trainshed.services.runner_mirror import silent_nodes
 
 __all__ = ["Explanation", "explain_job", "explain_wait"]
 
@@ -75,12 +76,19 @@ def explain_job(platform: Platform, caller: Caller, ref: str) -> Explanation:
         facts.append(
             f"It has used neither a device nor the processor for {_duration(platform.clock() - since)}."
         )
+    silent = silent_nodes(platform.home, job.id, job.attempt, job.nodes, platform.clock())
+    facts += [
+        f"Node {index} ({host}) has not been heard for {_duration(seconds)}: its log is late."
+        for index, host, seconds in silent
+    ]
     if event is not None:
         facts.append(f"Last event: {mask.text(event.message)}")
     summary = f"'{job.name}' is {job.phase}" + (f" ({job.detail})." if job.detail else ".")
     hint = ""
     if job.phase is Phase.ABNORMAL:
         hint = "The machine cannot be reached at the moment; the platform keeps looking."
+    elif silent:
+        hint = "Its job goes on there. Can that machine reach the platform (public_url, firewalls)?"
     elif since:
         hint = "Look at its log for what it waits for; `trainshed stop` gives the devices to others."
     return Explanation(summary, job.phase.value, job.detail, facts, hint, {"attempt": job.attempt})

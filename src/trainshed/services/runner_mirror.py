@@ -22,7 +22,7 @@ from trainshed.model.launch_plan import from_json
 from trainshed.runner.log_archive import punch_hole
 from trainshed.services.vault import write_once
 
-__all__ = ["Claim", "Mirror", "Piece"]
+__all__ = ["Claim", "Mirror", "Piece", "silent_nodes"]
 
 # The files that a runner may send, by their paths in the run folder.
 _SENT = re.compile(
@@ -30,6 +30,8 @@ _SENT = re.compile(
     r"|metrics\.jsonl|system\.jsonl|runner\.log|ssh\.off"
 )
 _MOST_FILES = 2000
+# A node that has nothing new to say comes every second or two all the same; after an outage, within 15 seconds.
+_SILENT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,23 @@ class Mirror:
         if not _SENT.fullmatch(name):
             raise InvalidInput(f"'{name[:80]}' is no file that a runner sends.", where="path")
         return self.folder.path / name
+
+
+def silent_nodes(
+    home: Home, job_id: str, attempt: int, nodes: int, now: float
+) -> list[tuple[int, str, float]]:
+    """Nodes elsewhere that have not ended and have not been heard for a while: each with its machine and how long."""
+    found = []
+    for index in range(nodes):
+        mirror = Mirror(home, job_id, attempt, index)
+        try:
+            seconds = now - mirror.folder.heard.stat().st_mtime
+        except FileNotFoundError:
+            continue
+        claim = mirror.read_claim()
+        if seconds > _SILENT_SECONDS and not mirror.has_ended():
+            found.append((index, claim.host if claim else "", seconds))
+    return found
 
 
 def _measure(path: Path, root: Path, found: dict[str, int]) -> None:
