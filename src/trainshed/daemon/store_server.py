@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -33,6 +34,9 @@ def serve_store(
     """
     import uvloop
 
+    # What is there now stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         is_over = runner.run(_serve(handler, host, port, on_ready, stop_seconds, tls))
         if not is_over:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -119,3 +120,70 @@ async def test_whoever_has_gone_is_not_served() -> None:
     gate.set()
     assert await slow and await desk.run(abs, -1) == 1
     assert done == []
+
+
+@in_a_loop
+async def test_prompt_work_is_done_by_the_loop_itself() -> None:
+    desk = Desk(2)
+    me = threading.get_ident()
+    assert await asyncio.gather(*(desk.run_promptly(threading.get_ident) for _ in range(20))) == [me] * 20
+    # Not where a network lies in between.
+    assert await Desk(2, is_prompt=False).run_promptly(threading.get_ident) != me
+
+
+@in_a_loop
+async def test_after_a_stall_threads_do_it_until_they_find_the_disk_prompt() -> None:
+    desk = Desk(4)
+    me = threading.get_ident()
+    await desk.run_promptly(time.sleep, 0.1)
+    gate = threading.Event()
+    waiting = [asyncio.create_task(desk.run_promptly(gate.wait, 60)) for _ in range(2)]
+    # The loop lives, though the disk stands still.
+    assert await asyncio.wait_for(desk.run_promptly(threading.get_ident), 30) != me
+    gate.set()
+    assert await asyncio.gather(*waiting) == [True, True]
+    async with asyncio.timeout(30):
+        while await desk.run_promptly(threading.get_ident) != me:
+            await asyncio.sleep(0.05)
+
+
+@in_a_loop
+async def test_writes_that_do_not_get_durable_end_the_trust() -> None:
+    desk = Desk(4)
+    gate = threading.Event()
+
+    def together(items: Sequence[int]) -> list[int]:
+        gate.wait(60)
+        return list(items)
+
+    def begin() -> Later[int]:
+        return Later(1, together, lambda found: found)
+
+    stuck = asyncio.create_task(desk.run_promptly(begin))
+    async with asyncio.timeout(30):
+        while await desk.run_promptly(threading.get_ident) == threading.get_ident():
+            await asyncio.sleep(0.05)
+    gate.set()
+    assert await stuck == 1
+
+
+@in_a_loop
+async def test_those_who_come_together_again_and_again_are_finished_together() -> None:
+    desk = Desk(2)
+    sizes: list[int] = []
+
+    def together(items: Sequence[int]) -> list[int]:
+        sizes.append(len(items))
+        time.sleep(0.002)
+        return list(items)
+
+    async def client(number: int) -> None:
+        for _ in range(20):
+            assert await desk.run_promptly(lambda: Later(number, together, lambda found: found)) == number
+
+    await asyncio.gather(*(client(number) for number in range(8)))
+    assert sum(sizes) == 160 and len(sizes) < 100
+    # One alone waits for nobody.
+    sizes.clear()
+    await client(1)
+    assert sizes == [1] * 20

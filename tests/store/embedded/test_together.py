@@ -121,13 +121,13 @@ def test_what_was_answered_survives_a_kill(store: EmbeddedStore) -> None:
             return uploads
 
         commit_together(group("a"))
-        second, publish, seen = group("b"), blobs.Blobs.publish, []
+        second, publish, seen = group("b"), blobs.BlobFile.publish, []
 
-        def die(self, blob, source):
-            seen.append(blob)
-            return publish(self, blob, source) if len(seen) < 10 else os._exit(9)
+        def die(self):
+            seen.append(self)
+            return publish(self) if len(seen) < 10 else os._exit(9)
 
-        blobs.Blobs.publish = die
+        blobs.BlobFile.publish = die
         commit_together(second)
     """
     done = subprocess.run(

@@ -14,6 +14,7 @@ from trainshed.api.obs.wire.request import Request
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.services.certificates import list_bucket_domains
 from trainshed.services.platform import Platform
+from trainshed.store.embedded.store import EmbeddedStore
 
 __all__ = ["create_app"]
 
@@ -26,7 +27,8 @@ _log = logging.getLogger("trainshed.store")
 def create_app(platform: Platform) -> Handler:
     """What answers every request of the store process."""
     executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
-    desk = Desk(_THREADS)
+    is_near = isinstance(platform.store, EmbeddedStore) and platform.engine.dialect.name == "sqlite"
+    desk = Desk(_THREADS, is_prompt=is_near)
     domains = list_bucket_domains(platform.settings)
 
     async def app(request: Request) -> None:

@@ -26,7 +26,7 @@ class Proof:
 def read_claim(request: SignedRequest) -> tuple[Scheme, Claim] | None:
     """The signature of a request; None for an anonymous one."""
     authorization = request.header("authorization")
-    names = {name for name, _, _ in split_query(request.query)}
+    names = {name for name, _, _ in split_query(request.query)} if request.query else set()
     in_query = {"X-Amz-Algorithm", "X-Amz-Signature", "AWSAccessKeyId", "AccessKeyId"} & names
     if authorization and in_query:
         raise S3Error("InvalidArgument", "Only one auth mechanism allowed: a header or the query, not both.")

@@ -123,8 +123,10 @@ class BodyReader:
         return {f"checksum-{self._algorithm}": actual}
 
 
-async def receive(visit: Visit, begin: Callable[[BodyReader], Receiver[T]]) -> tuple[T, dict[str, str]]:
-    """Put a body into what `begin` opens; returns what became of it, and its checksum."""
+async def receive(
+    visit: Visit, begin: Callable[[BodyReader], Receiver[T]], *, is_object: bool = False
+) -> tuple[T, dict[str, str]]:
+    """Put a body into what `begin` opens (an object, or a part of one); returns what became of it, and its checksum."""
     exchange = visit.exchange
 
     def start() -> tuple[BodyReader, Receiver[T]]:
@@ -150,7 +152,8 @@ async def receive(visit: Visit, begin: Callable[[BodyReader], Receiver[T]]) -> t
                 target.abort()
                 raise
 
-        return await visit.do(store)
+        # What makes an object durable is done later; what makes a part so, is done here and takes its time.
+        return await visit.do(store, is_prompt=is_object)
     reader, target = await visit.do(start)
 
     def write(piece: bytes) -> None:

@@ -1,12 +1,17 @@
-"""Where the event loop has short work done: by one thread, for as long as that thread gets on with it.
+"""Where the event loop has short work done: by one thread, or by itself as long as the disk answers promptly.
 
-Python runs one thread at a time. Threads with a small request each pass the interpreter's lock on at every system
-call, and that costs more than the requests do. So requests queue for one thread, which takes several at a time; and the
-loop, which would only fight with it for the lock, waits until it is done and takes the results. It does not wait for
-long: where the thread waits for the disk, the loop goes on, and another thread takes over.
+Python runs one thread at a time. Two dozen threads with a small request each pass the interpreter's lock on at every
+system call, and that costs more than the requests do. So they queue for one thread, which takes several at a time and
+hands their results back together. Another one begins only while the first waits for the disk: the loop notices that
+nothing gets finished.
 
-What is expensive once but cheap for many, such as making writes durable, is left to a thread of its own (`Later`): it
-finishes together all that has come while it was busy with those before.
+Work that touches no more than the file system's cache (`run_promptly`) is not worth a thread at all: the loop does all
+of it that is ready in one go. It must not wait for a disk, though. When something took long, or when writes are not
+getting durable, this work goes to the threads as well, until they find the disk prompt again; and when the loop is
+caught by a stall nevertheless, an understudy answers in its place (`wire.understudy`).
+
+What is expensive once but cheap for many, such as making writes durable, is left to a thread of its own in any case
+(`Later`): it finishes together all that has come while it was busy with those before.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -28,13 +33,17 @@ _TURN = 32
 _TURN_SECONDS = 0.003
 # Nothing finished for this long: the thread waits for something, and another one takes over.
 _STALL_SECONDS = 0.01
-# The loop waits for a turn for this long at most; after one that took longer it does not wait for any for a while.
-_LEND_SECONDS = 0.01
-_OFFENDED_SECONDS = 0.5
+# Work that took longer has waited for the disk, and so has a group that is not finished after that time. For a while
+# after that the loop leaves all work to threads.
+_PROMPT_SECONDS = 0.03
+_PROMPT_FINISH_SECONDS = 0.3
+_DISTRUST_SECONDS = 1.0
 # Threads that finish together what came apart. While one is at it, the next group gathers; only when that takes long
 # (a busy disk), another one begins with those that have gathered so far.
 _FINISHERS = 8
-_GATHER_SECONDS = 0.01
+_BUSY_SECONDS = 0.01
+# As many as came together the last time are waited for, but not for longer than this.
+_GATHER_SECONDS = 0.003
 _MOST_TOGETHER = 128
 
 
@@ -89,7 +98,9 @@ class _Clerk:
 class Desk:
     """A queue with at most so many threads, one of which takes from it. Used from one event loop."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, *, is_prompt: bool = True) -> None:
+        # Whether work can be prompt at all: not where a network lies between us and the data.
+        self._is_prompt = is_prompt
         self._lock = threading.Lock()
         self._queue: deque[_Task] = deque()
         self._idle: list[_Clerk] = []
@@ -100,60 +111,83 @@ class Desk:
         self._seen = -1
         self._is_watched = False
         self._is_called = False
-        # The loop waits here while it lends its time; what was done meanwhile is returned there.
-        self._gate = threading.Lock()
-        self._gate.acquire()
-        self._is_lent = False
-        self._returned: list[_Task] = []
-        self._lends_from = 0.0
+        # What the loop does itself, and from when on it may.
+        self._prompt: deque[_Task] = deque()
+        self._trusts_from = 0.0
         # What is waiting to be finished together, and who does that.
         self._late: list[_Task] = []
         self._idle_finishers: list[_Clerk] = []
         self._finishers_left = _FINISHERS
         self._finishing = 0
         self._finishing_since = 0.0
+        # The finisher that waits for others to come, and how many have to be there.
+        self._gathering: _Clerk | None = None
+        self._expected = 0
 
     async def run(self, work: Callable[..., T | Later[T]], *arguments: Any) -> T:
         """The result of work that may wait for the disk or the database, but usually does not for long."""
         loop = asyncio.get_running_loop()
         task = _Task(work, arguments, loop.create_future())
-        with self._lock:
-            self._queue.append(task)
-        if not self._is_called:
-            # A little later: what else is ready joins the same turn.
-            self._is_called = True
-            loop.call_soon(self._tend, loop)
+        self._enqueue([task], loop)
         result: T = await task.future
         return result
 
-    def _tend(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the queue worked off, and keep out of the way meanwhile."""
-        self._is_called = False
+    async def run_promptly(self, work: Callable[..., T | Later[T]], *arguments: Any) -> T:
+        """The same for work that waits for nothing, unless the disk does not keep up."""
+        if not self._is_prompt:
+            return await self.run(work, *arguments)
+        loop = asyncio.get_running_loop()
+        task = _Task(work, arguments, loop.create_future())
+        self._prompt.append(task)
+        if not self._is_called:
+            # A little later: what else is ready joins the same turn.
+            self._is_called = True
+            loop.call_soon(self._work_off, loop)
+        result: T = await task.future
+        return result
+
+    def _enqueue(self, tasks: Iterable[_Task], loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            if not self._queue:
-                return
+            self._queue.extend(tasks)
             if self._on_duty is None:
                 self._call_next()
-            self._is_lent = self._on_duty is not None and loop.time() >= self._lends_from
-            is_lent = self._is_lent
-        if is_lent:
-            is_back = self._gate.acquire(timeout=_LEND_SECONDS)
-            with self._lock:
-                self._is_lent = False
-                # It may have come back just now.
-                is_back = is_back or self._gate.acquire(blocking=False)
-                done, self._returned = self._returned, []
-                is_left = bool(self._queue)
-            _settle(done)
-            if is_back:
-                if is_left and not self._is_called:
-                    self._is_called = True
-                    loop.call_soon(self._tend, loop)
-                return
-            self._lends_from = loop.time() + _OFFENDED_SECONDS
         if not self._is_watched:
             self._is_watched = True
             loop.call_later(_STALL_SECONDS, self._look, loop)
+
+    def _work_off(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do what can be done promptly."""
+        self._is_called = False
+        done: list[_Task] = []
+        late: list[_Task] = []
+        now = time.monotonic()
+        until = now + _TURN_SECONDS
+        while self._prompt and now < until and self._trusts_disk(now):
+            task = self._prompt.popleft()
+            if task.future.cancelled():
+                continue
+            began = now
+            task.run()
+            (late if isinstance(task.result, Later) else done).append(task)
+            now = time.monotonic()
+            if now - began > _PROMPT_SECONDS:
+                self._trusts_from = now + _DISTRUST_SECONDS
+        if late:
+            self._finish_later(late)
+        _settle(done)
+        if not self._prompt:
+            return
+        if self._trusts_disk(now):
+            # Others get their turn before it goes on.
+            self._is_called = True
+            loop.call_soon(self._work_off, loop)
+        else:
+            left, self._prompt = self._prompt, deque()
+            self._enqueue(left, loop)
+
+    def _trusts_disk(self, now: float) -> bool:
+        is_stuck = self._finishing and now > self._finishing_since + _PROMPT_FINISH_SECONDS
+        return now >= self._trusts_from and not is_stuck
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
@@ -181,7 +215,8 @@ class Desk:
             done, late = self._take_turn(me)
             if late:
                 self._finish_later(late)
-            if self._give_back(me, done) or not self._stays_on_duty(me):
+            self._deliver(done)
+            if not self._stays_on_duty(me):
                 me.signal.acquire()
 
     def _take_turn(self, me: _Clerk) -> tuple[list[_Task], list[_Task]]:
@@ -197,26 +232,14 @@ class Desk:
                 task = self._queue.popleft()
             if task.future.cancelled():
                 continue
+            began = time.monotonic()
             task.run()
             (late if isinstance(task.result, Later) else done).append(task)
+            if time.monotonic() - began > _PROMPT_SECONDS:
+                self._trusts_from = time.monotonic() + _DISTRUST_SECONDS
             self._finished += 1
             if len(done) + len(late) >= _TURN or time.monotonic() > until:
                 return done, late
-
-    def _give_back(self, me: _Clerk, done: list[_Task]) -> bool:
-        """Return what was done, and with it the time that the loop has lent, if it has: then it calls again."""
-        with self._lock:
-            is_lent = self._is_lent
-            if is_lent:
-                self._is_lent = False
-                self._returned += done
-                if self._on_duty is me:
-                    self._on_duty = None
-                self._idle.append(me)
-                self._gate.release()
-        if not is_lent:
-            self._deliver(done)
-        return is_lent
 
     def _stays_on_duty(self, me: _Clerk) -> bool:
         with self._lock:
@@ -241,7 +264,12 @@ class Desk:
     def _finish_later(self, tasks: list[_Task]) -> None:
         with self._lock:
             self._late += tasks
-            if self._finishing and time.monotonic() < self._finishing_since + _GATHER_SECONDS:
+            if self._gathering is not None:
+                if len(self._late) >= self._expected:
+                    self._gathering.signal.release()
+                    self._gathering = None
+                return
+            if self._finishing and time.monotonic() < self._finishing_since + _BUSY_SECONDS:
                 return
             if self._idle_finishers:
                 self._idle_finishers.pop().signal.release()
@@ -251,10 +279,12 @@ class Desk:
 
     def _finish(self) -> None:
         """Finish what has come, while the next ones gather."""
-        me = _Clerk()
+        me, count = _Clerk(), 0
         while True:
+            self._gather(me, count)
             with self._lock:
                 tasks, self._late = self._late[:_MOST_TOGETHER], self._late[_MOST_TOGETHER:]
+                count = len(tasks)
                 if tasks:
                     self._finishing += 1
                     self._finishing_since = time.monotonic()
@@ -267,6 +297,20 @@ class Desk:
             self._deliver(tasks)
             with self._lock:
                 self._finishing -= 1
+
+    def _gather(self, me: _Clerk, count: int) -> None:
+        """Wait for a moment if fewer have come than the last time: those who were answered then are on their way."""
+        with self._lock:
+            if not 0 < len(self._late) < count or self._gathering is not None:
+                return
+            self._gathering, self._expected = me, count
+        if not me.signal.acquire(timeout=_GATHER_SECONDS):
+            with self._lock:
+                if self._gathering is me:
+                    self._gathering = None
+                    return
+            # Called just now.
+            me.signal.acquire()
 
 
 def _finish_together(tasks: list[_Task]) -> None:

@@ -28,6 +28,16 @@ DEFAULT_TYPE = "binary/octet-stream"
 _KEPT = ("cache-control", "content-disposition", "content-encoding", "content-language", "expires")
 _OPTIONS = ("storage-class", "website-redirect-location")
 _MAX_METADATA = 2048
+# Headers of almost every request, which say nothing of the object.
+_SAY_NOTHING = frozenset(
+    [
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-obs-content-sha256",
+        "x-obs-date",
+        "x-amz-decoded-content-length",
+    ]
+)
 _HEADER_NAME = re.compile(r"[a-z0-9!#$&'*+.^_`|~-]{1,200}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
 _OVERRIDES = (
@@ -100,28 +110,35 @@ def read_storage_class(visit: Visit) -> dict[str, str]:
 def read_about(visit: Visit) -> About:
     """What the headers of a request say of the object that they bring."""
     headers = visit.headers
+    attributes = {name: _from_wire(headers[name])[:1024] for name in _KEPT if headers.get(name)}
+    if "content-encoding" in attributes:
+        # How the body was framed on its way is no property of the object.
+        encodings = [word.strip() for word in attributes.pop("content-encoding").split(",")]
+        kept = ",".join(word for word in encodings if word and word != "aws-chunked")
+        if kept:
+            attributes["content-encoding"] = kept
+    metadata: dict[str, str] = {}
+    own = visit.prefix
+    if any(name.startswith(own) and name not in _SAY_NOTHING for name in headers):
+        metadata = _read_metadata(visit)
+        for name in _OPTIONS:
+            if visit.option(name):
+                attributes[name] = _from_wire(visit.option(name))[:1024]
+        read_storage_class(visit)
+        attributes.update(read_permissions(visit))
+    return About(_from_wire(headers.get("content-type", ""))[:255] or DEFAULT_TYPE, metadata, attributes)
+
+
+def _read_metadata(visit: Visit) -> dict[str, str]:
     start = f"{visit.prefix}meta-"
     metadata = {
         name.removeprefix(start): _from_wire(value)
-        for name, value in headers.items()
+        for name, value in visit.headers.items()
         if name.startswith(start)
     }
     if sum(len(name) + len(value.encode()) for name, value in metadata.items()) > _MAX_METADATA:
         raise S3Error("MetadataTooLarge", "Your metadata headers exceed the maximum allowed metadata size.")
-    attributes = {name: _from_wire(headers[name])[:1024] for name in _KEPT if headers.get(name)}
-    # How the body was framed on its way is no property of the object.
-    encodings = [word.strip() for word in attributes.get("content-encoding", "").split(",")]
-    kept = ",".join(word for word in encodings if word and word != "aws-chunked")
-    if kept:
-        attributes["content-encoding"] = kept
-    else:
-        attributes.pop("content-encoding", None)
-    for name in _OPTIONS:
-        if visit.option(name):
-            attributes[name] = _from_wire(visit.option(name))[:1024]
-    read_storage_class(visit)
-    attributes.update(read_permissions(visit))
-    return About(_from_wire(headers.get("content-type", ""))[:255] or DEFAULT_TYPE, metadata, attributes)
+    return metadata
 
 
 def object_headers(visit: Visit, info: ObjectInfo, *, is_whole: bool = True) -> dict[str, str]:
@@ -176,6 +193,8 @@ def override_headers(visit: Visit, headers: Mapping[str, str]) -> dict[str, str]
 
 def _from_wire(value: str) -> str:
     """Header bytes are UTF-8 where they can be."""
+    if value.isascii():
+        return value
     try:
         return value.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:

@@ -40,7 +40,7 @@ async def get_object(visit: Visit) -> None:
             raise
 
     # Sent from the open file, not by path: the object may be overwritten before the server opened the path.
-    status, headers, file, length = await visit.do(begin)
+    status, headers, file, length = await visit.do(begin, is_prompt=True)
     try:
         await visit.exchange.answer_file(status, visit.dress(headers), file, length)
     finally:
@@ -61,7 +61,7 @@ async def head_object(visit: Visit) -> None:
             raise
         return info, _piece_sizes(visit, info)
 
-    info, pieces = await visit.do(describe)
+    info, pieces = await visit.do(describe, is_prompt=True)
     status, headers, _, length = _plan(visit, info, pieces)
     await visit.answer(status, {**headers, "content-length": str(length)})
 

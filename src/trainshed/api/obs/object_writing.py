@@ -48,7 +48,7 @@ async def put_object(visit: Visit) -> None:
             condition=read_write_condition(visit.headers),
         )
 
-    info, checksum = await receive(visit, begin)
+    info, checksum = await receive(visit, begin, is_object=True)
     headers = {"etag": f'"{info.etag}"', **version_header(info)}
     for name, value in checksum.items():
         headers[f"x-amz-{name}"] = value

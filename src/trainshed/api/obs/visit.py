@@ -124,14 +124,14 @@ class Visit:
 
     # --- who asks ---
 
-    async def do(self, work: Callable[[], T | Later[T]]) -> T:
-        """Run work in a thread, after the signature was found to be right."""
+    async def do(self, work: Callable[[], T | Later[T]], *, is_prompt: bool = False) -> T:
+        """Run work, after the signature was found to be right; in a thread, unless it usually waits for nothing."""
 
         def checked() -> T | Later[T]:
             self._identify()
             return work()
 
-        return await self.exchange.at_desk(checked)
+        return await (self.exchange.at_once(checked) if is_prompt else self.exchange.at_desk(checked))
 
     def _identify(self) -> None:
         if self._is_known:

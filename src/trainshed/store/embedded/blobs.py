@@ -48,6 +48,8 @@ class BlobFile:
         self.id = ""
         # A file that is made here is read-only from the start; one that lies elsewhere has to become so.
         self._is_ours = False
+        # The folders that hold its name, if it has it already.
+        self._folders: list[Path] = []
 
     def create(self) -> int:
         """Begin a new file; returns its descriptor, open for writing."""
@@ -82,10 +84,22 @@ class BlobFile:
             os.fsync(self._file)
             os.close(self._file)
             self._file = -1
-            return self._blobs.publish(self.id, self._source)
+            return self._folders or self._blobs.publish(self.id, self._source)
         except OSError as error:
             self.discard()
             raise explain_os_error(error) from error
+
+    def name_early(self) -> None:
+        """Do now what `publish` does with names: whoever has several to publish then only waits for the disk.
+
+        Until the index row is committed, the incoming name tells of the file, whatever else it is called.
+        """
+        if self.id:
+            try:
+                self._folders = self._blobs.publish(self.id, self._source)
+            except OSError as error:
+                self.discard()
+                raise explain_os_error(error) from error
 
     def settle(self) -> None:
         """Remove the incoming name, after the index row was committed."""

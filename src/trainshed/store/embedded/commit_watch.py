@@ -20,6 +20,7 @@ __all__ = ["CommitWatch", "count_commits"]
 
 # The header stands there twice; while a commit writes it, the two differ.
 _HEADER = 48
+_TwoHeaders = ctypes.c_char * (2 * _HEADER)
 _COUNT = struct.Struct("=8xI")
 
 
@@ -44,7 +45,7 @@ class CommitWatch:
         """What is different after every commit of anybody; None when it cannot be told."""
         if not self._address or self._process != os.getpid():
             return None
-        both = ctypes.string_at(self._address, 2 * _HEADER)
+        both: bytes = _TwoHeaders.from_address(self._address).raw
         return both[:_HEADER] if both[:_HEADER] == both[_HEADER:] else None
 
     def ask(self) -> int:

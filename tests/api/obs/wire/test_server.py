@@ -467,3 +467,48 @@ def test_hundreds_at_once(served: Served) -> None:
     work: Callable[[int], bool] = talk
     with ThreadPoolExecutor(50) as pool:
         assert all(pool.map(work, range(300)))
+
+
+def test_an_understudy_answers_while_the_loop_is_stalled(tmp_path: Path) -> None:
+    stalled, over = threading.Event(), threading.Event()
+
+    async def handle(request: Request) -> None:
+        if request.head.path == "/stall":
+            stalled.set()
+            over.wait(30)  # On the loop's own thread, as a disk that hangs would.
+        request.answer(200, {"content-length": "0"})
+
+    port, stop, loop = [0], asyncio.Event(), list[asyncio.AbstractEventLoop]()
+    ready = threading.Event()
+
+    async def serve() -> None:
+        server = Server(handle, limits=Limits(look_seconds=0.05), patience=0.5)
+        loop.append(asyncio.get_running_loop())
+        port[0] = await server.open("127.0.0.1", 0)
+        ready.set()
+        await stop.wait()
+        await server.close(5)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(20)
+
+    def ask(path: str) -> int:
+        with socket.create_connection(("127.0.0.1", port[0]), timeout=20) as stream:
+            stream.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            return read_answer(stream)[0]
+
+    assert ask("/healthz") == 200
+    with socket.create_connection(("127.0.0.1", port[0]), timeout=20) as caught:
+        caught.sendall(b"GET /stall HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert stalled.wait(20)
+        assert ask("/healthz") == 503 and ask("/data/key") == 503
+        over.set()
+        assert read_answer(caught)[0] == 200
+    until = time.monotonic() + 20
+    while ask("/healthz") != 200 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ask("/healthz") == 200
+    loop[0].call_soon_threadsafe(stop.set)
+    thread.join(20)
+    assert not thread.is_alive()

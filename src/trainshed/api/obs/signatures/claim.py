@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from trainshed.api.obs.errors import S3Error
@@ -29,7 +30,7 @@ MAX_SKEW_SECONDS = 15 * 60
 _ISO = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", re.ASCII)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SignedRequest:
     """A request before anything of it was interpreted, but for the bucket that its host name may hold."""
 
@@ -76,6 +77,7 @@ def _decode(text: str) -> str:
     return unquote_to_bytes(text.encode("latin-1")).decode("utf-8", "surrogateescape")
 
 
+@lru_cache(maxsize=64)
 def read_iso_date(text: str) -> float | None:
     """Seconds for `20130524T000000Z`."""
     found = _ISO.fullmatch(text)

@@ -62,7 +62,8 @@ class Lobby:
         self.connections: set[Connection] = set()
         self.is_closing = False
         # Filled and emptied within one callback, so that one is enough for all.
-        self.scratch = memoryview(bytearray(_SCRATCH))
+        self.scratched = bytearray(_SCRATCH)
+        self.scratch = memoryview(self.scratched)
         self._second = 0
         self._date = ""
 
@@ -128,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._end_piece()
             else:
                 self._room = self._room[count:]
+        elif self._request is None and not self._rest and not self._is_discarding:
+            self._take_fresh(count)
         elif not self._is_discarding:
             self._take(bytes(self._lobby.scratch[:count]))
 
@@ -154,6 +157,27 @@ class Connection(asyncio.BufferedProtocol):
         self._wake_flush()
 
     # --- reading ---
+
+    def _take_fresh(self, count: int) -> None:
+        """A request begins. Its body, which may be here already, is not copied more often than needed."""
+        end = self._lobby.scratched.find(b"\r\n\r\n", 0, count) + 4
+        if not 4 <= end <= self._lobby.limits.head_bytes or self._lobby.scratched[0] in b"\r\n":
+            self._take(bytes(self._lobby.scratch[:count]))
+            return
+        try:
+            head = parse_head(bytes(self._lobby.scratch[:end]))
+        except BadHead as error:
+            self._refuse(error)
+            return
+        length = count - end
+        if head.length == length and 0 < length <= SMALL_BODY and not head.expects_continue:
+            request = self._request = Request(self, head)
+            request.keeps = request.keeps and not self._lobby.is_closing
+            request.add(bytearray(self._lobby.scratch[end:count]))
+            request.complete()
+            self._start()
+        else:
+            self._begin(head, bytes(self._lobby.scratch[end:count]))
 
     def _take(self, data: bytes) -> None:
         if self._chunks is not None:

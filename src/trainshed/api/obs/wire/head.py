@@ -7,6 +7,7 @@ lines, an encoding other than `chunked`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -17,6 +18,12 @@ __all__ = ["BadHead", "Head", "parse_head"]
 # A length with more digits is none that anybody means.
 _LONGEST_LENGTH = 18
 _MOST_HEADERS = 256
+_FOLDED = re.compile(rb"\r\n[ \t]")
+
+
+# Names of headers as they came, and in lower case: there are not many.
+_names: dict[bytes, str] = {}
+_MOST_NAMES = 1024
 
 
 class BadHead(Exception):
@@ -84,13 +91,15 @@ def parse_head(data: bytes) -> Head:
         pass  # Nothing to change to is offered here, so that the request is a plain one.
     except HttpParserError:
         raise BadHead(400, "This is no HTTP request.") from None
-    if is_early or not reader.is_complete or b"\r\n " in data or b"\r\n\t" in data:
+    if is_early or not reader.is_complete or _FOLDED.search(data):
         raise BadHead(400, "The lines of the request's head do not end as they should.")
     if len(reader.pairs) > _MOST_HEADERS:
         raise BadHead(431, "The request has too many headers.")
     headers: dict[str, str] = {}
     for name, value in reader.pairs:
-        known, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        known, text = _names.get(name) or _know(name), value.decode("latin-1")
+        if text.endswith((" ", "\t")):
+            text = text.rstrip(" \t")
         if known in headers:
             if known in ("content-length", "transfer-encoding", "host"):
                 raise BadHead(400, f"The header {known} may come only once.")
@@ -116,6 +125,13 @@ def parse_head(data: bytes) -> Head:
         is_old,
         bool(expects) and not is_old,
     )
+
+
+def _know(name: bytes) -> str:
+    known = name.decode("latin-1").lower()
+    if len(_names) < _MOST_NAMES and len(name) < 64:
+        _names[name] = known
+    return known
 
 
 def _split_target(target: str, headers: dict[str, str]) -> tuple[str, str]:

@@ -8,10 +8,13 @@ import ssl
 from pathlib import Path
 
 from trainshed.api.obs.wire.connection import Connection, Handler, Limits, Lobby
+from trainshed.api.obs.wire.understudy import Understudy
 
 __all__ = ["Server", "make_tls_context"]
 
 _BACKLOG = 1024
+# A loop that was not heard of for this long is stalled.
+_PATIENCE = 15.0
 
 
 def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -27,8 +30,15 @@ class Server:
     """Serves a handler on one port."""
 
     def __init__(
-        self, handler: Handler, *, limits: Limits | None = None, tls: ssl.SSLContext | None = None
+        self,
+        handler: Handler,
+        *,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        patience: float = _PATIENCE,
     ) -> None:
+        self._patience = patience
+        self._understudies: list[Understudy] = []
         self._lobby = Lobby(handler, limits or Limits())
         self._tls = tls
         self._server: asyncio.Server | None = None
@@ -47,6 +57,9 @@ class Server:
             reuse_address=True,
             ssl=self._tls,
         )
+        self._understudies = [
+            Understudy(listener.fileno(), self._patience, self._tls) for listener in self._server.sockets
+        ]
         self._timer = loop.call_later(self._lobby.limits.look_seconds, self._look)
         found: int = self._server.sockets[0].getsockname()[1]
         return found
@@ -54,6 +67,8 @@ class Server:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
+        for understudy in self._understudies:
+            understudy.beat()
         for connection in list(self._lobby.connections):
             connection.look(now)
         self._timer = loop.call_later(self._lobby.limits.look_seconds, self._look)
@@ -62,6 +77,8 @@ class Server:
         """Take no more requests and let those under way end; tells whether all did in time."""
         if self._server is not None:
             self._server.close()
+        for understudy in self._understudies:
+            understudy.stop()
         lobby = self._lobby
         lobby.is_closing = True
         for connection in list(lobby.connections):
