@@ -9,6 +9,7 @@ from trainshed.services.remote_placement import (
     choose_ports,
     describe_places,
     guess_places,
+    interconnect_variables,
     network_of,
     place_nodes,
 )
@@ -72,3 +73,9 @@ def test_several_machines_need_their_own_network_and_one_does_not() -> None:
     assert (first.address, second.address, first.ports) == ("address-of-node-0", "address-of-node-1", 20000)
     [alone] = guess_places(FLAVOR, 1, "platform")
     assert (alone.address, alone.ports) == ("", 0)
+
+
+def test_openmpi_stays_on_the_network_that_the_pool_names() -> None:
+    assert interconnect_variables("") == {}
+    found = interconnect_variables("10.1.0.0/16")
+    assert found["OMPI_MCA_btl_tcp_if_include"] == "10.1.0.0/16" and len(found) == 3

@@ -10,7 +10,14 @@ from trainshed.model.flavor import Flavor
 from trainshed.model.queue import Placement
 from trainshed.services.runner_mirror import Claim
 
-__all__ = ["choose_ports", "describe_places", "guess_places", "network_of", "place_nodes"]
+__all__ = [
+    "choose_ports",
+    "describe_places",
+    "guess_places",
+    "interconnect_variables",
+    "network_of",
+    "place_nodes",
+]
 
 # Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
 _FIRST_PORT, _LAST_PORT = 20000, 32768
@@ -19,6 +26,14 @@ _FIRST_PORT, _LAST_PORT = 20000, 32768
 def network_of(network: str, nodes: int) -> str:
     """The network that a job really has on other machines: several of them reach each other over their own one."""
     return "open" if nodes > 1 else network
+
+
+def interconnect_variables(addresses: str) -> dict[str, str]:
+    """What keeps OpenMPI on the network that the pool names for its nodes: left alone, it tries all that there are."""
+    if not addresses:
+        return {}
+    names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_oob_tcp_if_include")
+    return dict.fromkeys(names, addresses)
 
 
 def guess_places(flavor: Flavor, nodes: int, network: str) -> tuple[Placement, ...]:

@@ -36,7 +36,13 @@ from trainshed.services.job_credentials import create_job_credentials, load_job_
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, remote_variables
 from trainshed.services.platform import Platform
 from trainshed.services.public_urls import obs_url
-from trainshed.services.remote_placement import choose_ports, describe_places, network_of, place_nodes
+from trainshed.services.remote_placement import (
+    choose_ports,
+    describe_places,
+    interconnect_variables,
+    network_of,
+    place_nodes,
+)
 from trainshed.services.runner_mirror import Claim, Mirror, Piece
 from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
@@ -247,7 +253,7 @@ def _plan(
         attempt,
         flavor,
         placements,
-        platform_variables=remote_variables(platform, network),
+        platform_variables=remote_variables(platform, network) | interconnect_variables(pool.addresses),
         credential_names=CREDENTIAL_NAMES,
         spec={**job.spec, "network": network},
     )

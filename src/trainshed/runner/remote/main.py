@@ -14,38 +14,33 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from trainshed.durable import remove_tree, write_durably
+from trainshed.durable import remove_tree
 from trainshed.model.attempt import Ending
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json
 from trainshed.runner.environment.interpreter import find_uv
 from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
-from trainshed.runner.remote.node_caches import hold_environment, input_cache, tidy_node
+from trainshed.runner.remote.node_caches import hold_environment, tidy_node
 from trainshed.runner.remote.node_facts import describe_machine, node_name
 from trainshed.runner.remote.node_folder import (
     UNDELIVERED,
     find_root,
     forget_old_runs,
     make_run_folder,
-    require_shared_folder,
     take_lock,
 )
 from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.remote_gang import RemoteGang
-from trainshed.runner.remote.ssh_packages import provide_ssh_packages
-from trainshed.runner.site import PlatformPort, Site
+from trainshed.runner.remote.site_files import write_files
 from trainshed.store.outage import Patience
 
 __all__ = ["main"]
@@ -129,18 +124,20 @@ class _Node:
         folder = make_run_folder(root, launch.job_id, launch.attempt, self._node)
         try:
             lock = take_lock(folder)
-            _write_files(folder, root, ticket, self._token)
+            write_files(folder, root, ticket, self._token)
             _provide_uv(link, root)
             if launch.ssh_port:
+                from trainshed.runner.remote.ssh_packages import provide_ssh_packages
+
                 fault = provide_ssh_packages(link, root, ticket["site"]["ssh_packages"])
                 if fault:
-                    _say(f"no ssh: {fault}")
+                    _tell_owner(folder, f"ssh cannot be offered: {fault}")
             environment = hold_environment(root, launch.environment.digest)
             # Connections are not shared with the processes that begin now, nor are locks of a thread.
             link.close()
             loading.join()
             self._runner = _fork(lambda: _run_node(folder, launch), dies_with_parent=True)
-            _fork(lambda: tidy_node(root, ticket["site"]["caches"]) and 0)
+            _fork(lambda: tidy_node(root, ticket["site"]["caches"], nice=10) and 0)
             if self._is_asked:
                 os.kill(self._runner, signal.SIGTERM)
             outcome = self._wait(folder, launch)
@@ -289,60 +286,6 @@ def _fork(work: Callable[[], int], *, dies_with_parent: bool = False) -> int:
         os._exit(code)
 
 
-def _write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: str) -> None:
-    """What the runner reads, as an engine beside the platform would have left it."""
-    given = ticket["site"]
-    token_file, authority = folder.path / "token", folder.path / "authority.pem"
-    token_file.touch(mode=0o600)
-    token_file.write_text(token, "ascii")
-    store = f"{given['obs_url']}?token={quote(str(token_file))}"
-    bundle = ""
-    if given["authority"]:
-        authority.write_text(given["authority"], "ascii")
-        store += f"&ca={quote(str(authority))}"
-        bundle = str(_write_bundle(folder, given["authority"]))
-    kept_mode = Site.kept_mode
-    if ticket["launch"]["kept"] and given["kept_folders"]:
-        kept_mode = require_shared_folder(Path(given["kept_folders"]).parent)
-    is_root = os.geteuid() == 0
-    environments = root / "environments"
-    environments.mkdir(exist_ok=True)
-    site = Site(
-        store_url=store,
-        environments=str(environments),
-        ports=tuple(PlatformPort(port, _resolve(host)) for host, port in given["ports"]),
-        uid=given["uid"] if is_root else None,
-        install_uid=given["install_uid"],
-        allow_unsandboxed=given["allow_unsandboxed"],
-        log_segment_bytes=given["log_segment_bytes"],
-        disk_reserve_bytes=given["disk_reserve_bytes"],
-        leftovers_bytes=given["leftovers_bytes"],
-        checkpoint_bytes=given["checkpoint_bytes"],
-        host_folders=tuple(given["host_folders"]),
-        input_cache=str(input_cache(root)),
-        kept_folders=given["kept_folders"] or str(folder.path / "kept"),
-        kept_quota_bytes=given["kept_quota_bytes"],
-        kept_mode=kept_mode,
-        ca_bundle=bundle,
-        host_name=given["host_name"],
-        store_patience=float(given["patience"]),
-    )
-    write_durably(folder.site, asdict(site))
-    write_durably(folder.secrets, ticket["secrets"])
-    write_durably(folder.launch, ticket["launch"])
-
-
-def _write_bundle(folder: RunFolder, authority: str) -> Path:
-    """The CAs that the job trusts: the machine's, and the platform's."""
-    import ssl
-
-    own = ssl.get_default_verify_paths().cafile
-    system = Path(own).read_text("utf-8", "replace") if own and Path(own).is_file() else ""
-    path = folder.path / "ca-bundle.pem"
-    path.write_text(f"{system}\n{authority}", "utf-8")
-    return path
-
-
 def _provide_uv(link: PlatformLink, root: Path) -> None:
     """See to it that environments can be built: with the machine's uv, or with the platform's."""
     own = root / "bin"
@@ -352,13 +295,6 @@ def _provide_uv(link: PlatformLink, root: Path) -> None:
     except HostUnfit:
         own.mkdir(exist_ok=True)
         link.fetch_uv(own / "uv")
-
-
-def _resolve(host: str) -> str:
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        return host
 
 
 def _ending(folder: RunFolder) -> dict[str, Any] | None:
@@ -385,6 +321,14 @@ def _unfit(fault: OSError) -> HostUnfit:
             code="no_room",
         )
     return HostUnfit(f"This machine cannot run the job: {fault}.", code="node_folder")
+
+
+def _tell_owner(folder: RunFolder, words: str) -> None:
+    from trainshed.runner.reporter import PlatformLog
+
+    log = PlatformLog(folder.platform_log)
+    log.say(words)
+    log.close()
 
 
 def _say(text: str) -> None:

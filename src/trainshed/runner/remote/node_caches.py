@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainshed.durable import remove_tree
-from trainshed.store.staged_tree import TreeCache
 
 __all__ = ["hold_environment", "input_cache", "tidy_node"]
 
@@ -40,8 +39,13 @@ def hold_environment(root: Path, digest: str) -> int:
     return descriptor
 
 
-def tidy_node(root: Path, limits: Mapping[str, float], *, every: float = _TIDY_EVERY) -> int:
+def tidy_node(root: Path, limits: Mapping[str, float], *, every: float = _TIDY_EVERY, nice: int = 0) -> int:
     """Remove what was not used for long, and what is too much; at most once an hour. How many things were removed."""
+    # Whatever else this machine does goes first.
+    os.nice(nice)
+    # Only here: a node's start waits for every import above.
+    from trainshed.store.staged_tree import TreeCache
+
     mark = os.open(root / "tidied", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
