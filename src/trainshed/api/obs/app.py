@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from trainshed.api.obs import native, protocol
 from trainshed.api.obs.desk import Desk
 from trainshed.api.obs.exchange import Exchange, TransferBroken
-from trainshed.api.obs.wire.connection import Handler
+from trainshed.api.obs.wire.lobby import Handler
 from trainshed.api.obs.wire.request import Request
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.services.certificates import list_bucket_domains

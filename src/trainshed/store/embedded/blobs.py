@@ -9,7 +9,6 @@ is never touched.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -19,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from trainshed.store.embedded.early_sync import begin_sync
 from trainshed.store.embedded.transactions import explain_os_error, explained_errors, sync_folder
 
 __all__ = ["BlobFile", "BlobWriter", "Blobs"]
@@ -118,21 +118,6 @@ class BlobFile:
             _unlink(self._source)
 
 
-def _load_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """The system call that only starts writing. It is Linux's own, and not needed for any promise."""
-    try:
-        call = ctypes.CDLL(None).sync_file_range
-    except (OSError, AttributeError):
-        return None
-    call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    found: Callable[[int, int, int, int], int] = call
-    return found
-
-
-_SYNC_FILE_RANGE_WRITE = 2
-_sync_file_range = _load_sync_file_range()
-
-
 def _require_room(file: int) -> None:
     """A large object may not take the last room of a disk: databases and reports must go on being written."""
     found = os.fstatvfs(file)
@@ -172,8 +157,8 @@ class BlobWriter(BlobFile):
 
     def begin_sync(self) -> None:
         """Let the disk begin with what was written; `publish` then has less to wait for."""
-        if self._file >= 0 and _sync_file_range is not None:
-            _sync_file_range(self._file, 0, 0, _SYNC_FILE_RANGE_WRITE)
+        if self._file >= 0:
+            begin_sync(self._file)
 
     @property
     def md5(self) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from trainshed.api.obs.desk import Desk
 from trainshed.api.obs.exchange import Exchange
-from trainshed.api.obs.wire.connection import Limits
+from trainshed.api.obs.wire.lobby import Limits
 from trainshed.api.obs.wire.request import Request
 from trainshed.api.obs.wire.server import Server
 

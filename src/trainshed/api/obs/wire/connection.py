@@ -9,70 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from email.utils import formatdate
-from http import HTTPStatus
+from collections.abc import Mapping
 from typing import Any, cast
 
+from trainshed.api.obs.wire.answer import render_head, render_refusal
 from trainshed.api.obs.wire.chunked import BadChunk, ChunkedBody
 from trainshed.api.obs.wire.head import BadHead, Head, parse_head
+from trainshed.api.obs.wire.lobby import Lobby
 from trainshed.api.obs.wire.request import Request, TransferBroken
 
-__all__ = ["Connection", "Handler", "Limits", "Lobby"]
-
-Handler = Callable[[Request], Awaitable[None]]
+__all__ = ["Connection"]
 
 # A body up to this size is handed over as a whole, and the handler begins when it is there.
 SMALL_BODY = 1 << 18
 # A larger one comes in pieces. A thousand slow uploads at once must fit into memory.
 _PIECE = 1 << 19
-# What is read at once where it is not known what comes.
-_SCRATCH = 1 << 18
 _WRITE_HIGH = 1 << 19
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-_BODILESS = frozenset([204, 304])
 
 _log = logging.getLogger("trainshed.store")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long a client may take, and how much it may say before the body."""
-
-    head_bytes: int = 64 << 10
-    # From the first byte of a head to its last.
-    head_seconds: float = 30.0
-    # Between two requests.
-    idle_seconds: float = 120.0
-    # Without a byte of a body, or without taking one of an answer.
-    silent_seconds: float = 120.0
-    # For a client that still sends what was refused.
-    linger_seconds: float = 5.0
-    look_seconds: float = 5.0
-
-
-class Lobby:
-    """What all connections of a server share. Used from one event loop."""
-
-    def __init__(self, handler: Handler, limits: Limits) -> None:
-        self.handler = handler
-        self.limits = limits
-        self.connections: set[Connection] = set()
-        self.is_closing = False
-        # Filled and emptied within one callback, so that one is enough for all.
-        self.scratched = bytearray(_SCRATCH)
-        self.scratch = memoryview(self.scratched)
-        self._second = 0
-        self._date = ""
-
-    def date(self) -> str:
-        """The line that tells the time."""
-        second = int(time.time())
-        if second != self._second:
-            self._second, self._date = second, f"date: {formatdate(second, usegmt=True)}\r\n"
-        return self._date
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -357,21 +311,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def render(self, request: Request, status: int, headers: Mapping[str, str]) -> bytes:
         """The head of an answer."""
-        lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
-        for name, value in headers.items():
-            if name != "connection" and not (name == "content-length" and status in _BODILESS):
-                lines.append(f"{name}: {value}\r\n")
-        lines.append(self._lobby.date())
         if self._lobby.is_closing or self._has_ended:
             request.keeps = False
-        if not request.keeps:
-            lines.append("connection: close\r\n")
-        elif request.head.is_old:
-            lines.append("connection: keep-alive\r\n")
-        head = "".join(lines)
-        if head.count("\n") != len(lines) or head.count("\r") != len(lines):
-            raise ValueError("a header has a line end in it")
-        return (head + "\r\n").encode("latin-1")
+        word = ("keep-alive" if request.head.is_old else "") if request.keeps else "close"
+        return render_head(status, headers, self._lobby.date(), word)
 
     def send(self, *parts: bytes) -> None:
         """Send bytes in their order, as soon as the client takes them."""
@@ -410,12 +353,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ---
 
     def _refuse(self, error: BadHead) -> None:
-        body = error.reason.encode() + b"\n"
-        lines = (
-            f"HTTP/1.1 {error.status} {error.phrase}\r\n{self._lobby.date()}"
-            f"content-type: text/plain\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.send(lines.encode("latin-1") + body)
+        self.send(render_refusal(error, self._lobby.date()))
         self._close(is_read=False)
 
     def _close(self, *, is_read: bool) -> None:
@@ -460,6 +398,6 @@ class Connection(asyncio.BufferedProtocol):
             self._abort()
 
     def end(self) -> Any:
-        """Break off at once; returns the task under way."""
+        """Break off; returns the task under way."""
         self._abort()
         return self._task

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
@@ -33,11 +32,6 @@ class BadHead(Exception):
         super().__init__(reason)
         self.status = status
         self.reason = reason
-
-    @property
-    def phrase(self) -> str:
-        """The status in words."""
-        return HTTPStatus(self.status).phrase
 
 
 @dataclass(slots=True)

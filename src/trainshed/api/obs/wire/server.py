@@ -7,7 +7,8 @@ import socket
 import ssl
 from pathlib import Path
 
-from trainshed.api.obs.wire.connection import Connection, Handler, Limits, Lobby
+from trainshed.api.obs.wire.connection import Connection
+from trainshed.api.obs.wire.lobby import Handler, Limits, Lobby
 from trainshed.api.obs.wire.understudy import Understudy
 
 __all__ = ["Server", "make_tls_context"]
