@@ -112,3 +112,22 @@ def test_without_the_controller_runners_are_believed_as_long_as_they_are_heard()
 def test_a_node_has_begun_when_somebody_has_taken_it() -> None:
     assert not has_begun([NodeSight(), NodeSight(asked_at=5.0)])
     assert has_begun([NodeSight(), NodeSight(is_claimed=True)])
+
+
+@pytest.mark.parametrize(
+    ("state", "recalled", "code"),
+    [
+        # It left within its GraceTime, or used all of it: the queue calls neither of them a preemption.
+        ("FAILED", "PREEMPTED", "preempted"),
+        ("TIMEOUT", "PREEMPTED", "preempted"),
+        ("TIMEOUT", "TIMEOUT", "time_limit"),
+        ("TIMEOUT", "", "time_limit"),
+        ("FAILED", "FAILED", "stopped"),
+    ],
+)
+def test_a_preemption_is_told_from_a_time_limit_and_from_a_mere_end(
+    state: str, recalled: str, code: str
+) -> None:
+    sight = NodeSight(STOPPED, is_claimed=True, heard_at=999.0)
+    (seen,) = observe([sight], job(state), now=NOW, missing_for=0, grace=10, recall=lambda report: recalled)
+    assert seen.report is not None and seen.report.ending is not None and seen.report.ending.code == code

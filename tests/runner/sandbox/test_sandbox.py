@@ -230,28 +230,37 @@ def test_children_that_do_not_end_are_killed_after_the_grace(host: Any) -> None:
     assert answer["exits"]["0"]["ended_by_platform"]
 
 
-def test_who_signals_every_process_leaves_the_ranks_their_grace(host: Any) -> None:
+SAVING = """
+import signal, sys, time
+def save(*_):
+    print("asked", flush=True)
+    time.sleep(1)
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("has_shell", [False, True])
+def test_who_signals_every_process_leaves_the_ranks_their_grace(host: Any, has_shell: bool) -> None:
     """As Slurm does: SIGTERM to all that runs on the machine for the job, the sandbox's own processes included."""
-    running = host.start(
-        """
-        import signal, sys, time
-        def save(*_):
-            print("asked", flush=True)
-            time.sleep(1)
-            print("saved", flush=True)
-            sys.exit(0)
-        signal.signal(signal.SIGTERM, save)
-        print("ready", flush=True)
-        time.sleep(60)
-        """
-    )
+    if has_shell:
+        # It dies at once; what it runs must not.
+        command = f"{os.path.realpath(sys.executable)} -c '{SAVING}'; echo after"
+        running = host.start(arguments=["bash", "-c", command])
+    else:
+        running = host.start(SAVING)
     running.wait_for("ready")
-    for pid in find_descendants(running.process.pid):
+    # The children first: the rank may be gone before the others have heard of it.
+    for pid in reversed(find_descendants(running.process.pid)):
         assert pid > 1
         os.kill(pid, signal.SIGTERM)
     answer = running.finish()
     assert running.log().split() == ["ready", "asked", "saved"]
-    assert (answer["exits"]["0"]["exit_code"], answer["exits"]["0"]["ended_by_platform"]) == (0, True)
+    code = 128 + signal.SIGTERM if has_shell else 0
+    assert (answer["exits"]["0"]["exit_code"], answer["exits"]["0"]["ended_by_platform"]) == (code, True)
 
 
 def test_a_child_in_a_session_of_its_own_is_asked_too(host: Any) -> None:

@@ -167,7 +167,10 @@ def _judge(
     if not is_over and now - report.ended_at < _VERDICT_SECONDS:
         return NodeObservation(index, "alive", replace(report, ending=None))
     # The queue shows how its script ended; whether somebody made it end is asked for.
-    state = job.state if job is not None and job.state in _FROM_OUTSIDE else recall(report)
+    state = job.state if job is not None else ""
+    if state not in _FROM_OUTSIDE or state == "TIMEOUT":
+        # A job that has used up its GraceTime is a TIMEOUT in the queue, and was preempted all the same.
+        state = recall(report) or state
     if state in _FROM_OUTSIDE:
         ending = replace(explain_end(JobEnd(state), index), time=report.ended_at)
         return NodeObservation(index, "ended", replace(report, ending=ending))

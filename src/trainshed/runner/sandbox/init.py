@@ -136,9 +136,8 @@ class Init:
     def run(self) -> None:
         """Live as long as a rank does."""
         # A scheduler that wants its machine back signals every process. The ranks have it then; we live on, so that
-        # they have their grace.
-        _signal.signal(SIGTERM, self.note_signal)
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [SIGTERM])
+        # they have their grace, and ask for it ourselves.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, [SIGTERM])
         plan = self.read_plan()
         self.grace = plan["grace"]
         self.apply_limits(plan)
@@ -295,11 +294,14 @@ class Init:
             self.reap()
             self.end(0 if word == b"kill" else float(value))
 
-    def note_signal(self, number: int, frame: object) -> None:
-        """SIGTERM came from outside the sandbox: the ranks have got it as well."""
+    def take_signal(self) -> None:
+        """Whether SIGTERM came from outside the sandbox: then the ranks have got it as well, and their grace begins."""
+        found = _signal.sigtimedwait([SIGTERM], 0)
+        # A sender whom we cannot see is outside; one of the job's own processes has no say here.
+        if found is None or (found.si_pid and found.si_pid in find_descendants(os.getpid())):
+            return
         self.is_signalled = True
-        for rank in self.running.values():
-            rank.ended_by_platform = True
+        self.end(self.grace)
 
     def end(self, grace: float) -> None:
         """Ask every rank to end, and remember when to insist."""
@@ -343,6 +345,7 @@ class Init:
 
     def reap(self) -> None:
         """Collect every process that has ended: ranks, and orphans that were left to init."""
+        self.take_signal()
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -359,6 +362,12 @@ class Init:
             if rank.pidfd >= 0:
                 self.poller.unregister(rank.pidfd)
                 os.close(rank.pidfd)
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) == SIGTERM and not self.ending:
+                # Whoever signals all does so one after the other: our turn may come a moment later.
+                time.sleep(0.05)
+                self.running[pid] = rank
+                self.take_signal()
+                del self.running[pid]
             # A shell dies of SIGTERM at once; the training that it ran may still be writing a checkpoint.
             if rank.ended_by_platform and time.monotonic() < self.deadline:
                 self.lingering[pid] = rank, status

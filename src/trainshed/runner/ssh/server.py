@@ -45,6 +45,7 @@ class Host:
         self.variables = variables
         self.connections = 0
         self.has_changed = asyncio.Event()
+        self.is_leaving = False
 
     def is_authorized(self, key: SSHKey, *, as_authority: bool = False) -> bool:
         """Whether a key is the job's own, one of its owner's, or one that the job itself has added. An authority
@@ -59,6 +60,10 @@ class Host:
             if any(line.split()[: len(wanted)] == wanted for line in lines):
                 return True
         return False
+
+    def leave(self) -> None:
+        """SIGTERM has come, and not for us alone."""
+        self.is_leaving = True
 
     def is_password(self, password: str) -> bool:
         """Whether a password is the job's."""
@@ -130,6 +135,9 @@ class Session:
             with_terminal = self.process.term_type is not None
             work = asyncio.ensure_future(self._run_on_terminal() if with_terminal else self._run_on_pipes())
             await asyncio.wait({closed, work}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and self.host.is_leaving:
+                # Everything here was asked to end, and so was whoever asked: the rest of the grace is for the session.
+                await asyncio.wait({work})
             if not work.done():
                 # Whoever asked has gone: what they left behind is told, as by a terminal that hangs up.
                 self._signal(signal.SIGHUP)
@@ -330,6 +338,9 @@ async def serve(keys: Path, home: str, variables: dict[str, str]) -> None:
     import asyncssh
 
     host = Host(keys, home, variables)
+    # A scheduler that wants its machine back signals every process. The sandbox ends us, when the job's have had their
+    # time; a handler, and not to ignore it, because the programs of sessions would inherit that.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.leave)
 
     async def handle(process: SSHServerProcess[bytes]) -> None:
         await Session(process, host).run()
