@@ -148,7 +148,7 @@ def test_mpirun_reaches_the_other_node_and_users_reach_both(lab: Any, support: A
     def log() -> str:
         return str(lab.cli("logs", "mpi").stdout)
 
-    support.wait_until(lambda: log().count("sum 3") == 2, seconds=60, what="both ranks' sums")
+    support.wait_until(lambda: log().count("sum 3") == 2, seconds=120, what="both ranks' sums")
     assert "rank 0 on mpi-0" in log() and "rank 1 on mpi-1" in log()
     names = [lab.cli("ssh", "mpi", "--node", str(node), "--", "hostname") for node in (0, 1)]
     assert [name.stdout.strip() for name in names] == ["mpi-0", "mpi-1"], names
@@ -242,7 +242,7 @@ def test_a_job_sees_the_devices_that_slurm_gave_it(lab: Any, support: Any, tmp_p
         command="while [ ! -e /tmp/over ]; do sleep 0.1; done",
     )  # fmt: skip
     support.wait_until(
-        lambda: lab.cli("ssh", "first", "--", "true").exit_code == 0, seconds=60, what="the first job"
+        lambda: lab.cli("ssh", "first", "--", "true").exit_code == 0, seconds=120, what="the first job"
     )
     submit(
         lab,
