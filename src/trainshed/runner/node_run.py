@@ -36,7 +36,7 @@ from trainshed.runner.log_shipping import LogShipping
 from trainshed.runner.metric_tail import MetricTail
 from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxProcess
-from trainshed.runner.sandbox_plan import plan_sandbox, trust_variables
+from trainshed.runner.sandbox_plan import plan_sandbox, renumber_devices, trust_variables
 from trainshed.runner.site import read_secrets, read_site
 from trainshed.runner.ssh import Gate, plan_door
 from trainshed.runner.staging import StagedFolders, give_to, stage, watch_copies
@@ -167,14 +167,20 @@ class NodeRun:
             self._folder.ssh_off.write_text(reason)
         # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
         pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
-        trust = trust_variables(self._site, is_walled=sandbox.kind != "none")
+        is_walled = sandbox.kind != "none"
+        trust = trust_variables(self._site, is_walled=is_walled)
         self._work = WorkFolders(self._launch, self._folder, folders)
         self._work.remember()
         processes = [
             SandboxProcess(
                 rank=process.rank,
                 arguments=process.arguments,
-                variables={**pip_settings, **trust, **process.variables, **self._secrets},
+                variables={
+                    **pip_settings,
+                    **trust,
+                    **renumber_devices(self._launch, process.variables, is_walled=is_walled),
+                    **self._secrets,
+                },
                 directory=process.directory,
                 log=self._folder.rank_log(process.rank),
             )

@@ -18,10 +18,11 @@ from trainshed.runner.site import Site
 from trainshed.runner.staging import StagedFolders
 from trainshed.runner.system_layer import lay_over_system
 
-__all__ = ["CA_BUNDLE_PATH", "plan_sandbox", "trust_variables"]
+__all__ = ["CA_BUNDLE_PATH", "plan_sandbox", "renumber_devices", "trust_variables"]
 
 # The CAs that a job trusts, where the platform speaks TLS.
 CA_BUNDLE_PATH = "/opt/trainshed/ca-bundle.pem"
+_GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 # OpenSSL, Go and Rust read the first; requests, boto3, curl, git and our own client one each.
 _TRUST_VARIABLES = (
     "SSL_CERT_FILE",
@@ -95,6 +96,20 @@ def trust_variables(site: Site, *, is_walled: bool) -> dict[str, str]:
     if not site.ca_bundle:
         return {}
     return dict.fromkeys(_TRUST_VARIABLES, CA_BUNDLE_PATH if is_walled else site.ca_bundle)
+
+
+def renumber_devices(launch: NodeLaunch, variables: dict[str, str], *, is_walled: bool) -> dict[str, str]:
+    """The variables of a process, with its GPUs numbered as it sees them.
+
+    NVIDIA's libraries number the devices that they can open, from 0. Behind the wall those are the job's own: the number
+    that a GPU has on the machine would name none, or another one. What the user has set stays.
+    """
+    given = ",".join(str(device) for device in launch.devices)
+    if launch.device_kind != "nvidia" or launch.rehearsal or not is_walled:
+        return variables
+    if variables.get(_GPU_VARIABLE) != given:
+        return variables
+    return {**variables, _GPU_VARIABLE: ",".join(str(number) for number in range(len(launch.devices)))}
 
 
 def _host_name(launch: NodeLaunch) -> str:
