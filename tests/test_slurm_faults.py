@@ -139,6 +139,38 @@ def test_a_controller_that_has_lost_everything_ends_attempts_and_no_job(lab: Any
     assert second == list(range(second[0], 150)) and second[0] in (0, len(first)), (first, second)
 
 
+def test_an_attempt_that_is_twice_in_slurm_runs_once(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "double", nodes=2, steps=100)
+    lab.until_step("double", 3, rank=1)
+    number = lab.slurm_job("double")
+    # As when a controller takes a job, dies before it answers, and comes back with it: the same script and token.
+    script = lab.cluster.call("scontrol", "write", "batch_script", number, "-").stdout
+    supervisor = lab.processes("double")["supervisor"]
+    variables = Path(f"/proc/{supervisor}/environ").read_bytes().decode().split("\0")
+    token = next(item for item in variables if item.startswith("TRAINSHED_RUNNER_TOKEN="))
+    given = {**lab.cluster.environment, "TRAINSHED_RUNNER_TOKEN": token.partition("=")[2]}
+    done = subprocess.run(
+        ["sbatch", "--parsable"],
+        input=script,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    job = lab.end("double")
+    assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("double")
+    assert lab.steps("double", 0) == lab.steps("double", 1) == list(range(100))
+    second = done.stdout.strip()
+    assert second != number
+
+    def is_gone() -> bool:
+        states = lab.cluster.call("squeue", "-h", "-t", "all", "-j", second, "-o", "%T", check=False).stdout
+        return states.strip() in ("", "CANCELLED", "FAILED")
+
+    lab.wait(is_gone, 30, "the second one's end")
+
+
 def test_what_an_administrator_does_in_slurm_is_understood(lab: Any, tmp_path: Path) -> None:
     call = lab.cluster.call
     for name in ("cancelled", "requeued"):
@@ -191,14 +223,13 @@ def test_a_machine_without_room_says_so_and_is_left_out_later(lab: Any, tmp_path
     # Nothing can be written there. (What is set where the batch script runs is set for all, unless they set it too.)
     lab.prolog({"n1": "TMPDIR=/sys", "n2": "TMPDIR=/tmp", "n3": "TMPDIR=/tmp"})
     try:
-        lab.submit(tmp_path, "no-place-0", nodes=2)
-        job = lab.end("no-place-0", 40)
+        for number, nodes in enumerate((2, 1, 1)):
+            lab.submit(tmp_path, f"no-place-{number}", nodes=nodes)
+        for number in range(3):
+            assert lab.end(f"no-place-{number}", 60)["phase"] == "Failed", lab.story(f"no-place-{number}")
         # The machine at fault is named, and the other one did not wait for it.
-        assert job["phase"] == "Failed" and "n1: this machine has no place" in lab.story("no-place-0")
-        assert "TRAINSHED_NODE_FOLDER" in lab.story("no-place-0")
-        for number in (1, 2):
-            lab.submit(tmp_path, f"no-place-{number}")
-            assert lab.end(f"no-place-{number}", 40)["phase"] == "Failed", lab.story(f"no-place-{number}")
+        story = lab.story("no-place-0")
+        assert "n1: this machine has no place" in story and "TRAINSHED_NODE_FOLDER" in story
         lab.submit(tmp_path, "elsewhere", steps=3)
         assert lab.end("elsewhere")["phase"] == "Completed", lab.story("elsewhere")
     finally:
@@ -233,35 +264,5 @@ def test_a_stop_in_the_first_moments_outlives_the_controller(lab: Any, tmp_path:
         return job["id"] not in lab.cluster.call("squeue", "-a", "-h", "-o", "%j", check=False).stdout
 
     lab.wait(is_gone, 60, "its end in Slurm")
-
-
-def test_an_attempt_that_is_twice_in_slurm_runs_once(lab: Any, tmp_path: Path) -> None:
-    lab.submit(tmp_path, "double", nodes=2, steps=100)
-    lab.until_step("double", 3, rank=1)
-    number = lab.slurm_job("double")
-    # As when a controller takes a job, dies before it answers, and comes back with it: the same script and token.
-    script = lab.cluster.call("scontrol", "write", "batch_script", number, "-").stdout
-    supervisor = lab.processes("double")["supervisor"]
-    variables = Path(f"/proc/{supervisor}/environ").read_bytes().decode().split("\0")
-    token = next(item for item in variables if item.startswith("TRAINSHED_RUNNER_TOKEN="))
-    given = {**lab.cluster.environment, "TRAINSHED_RUNNER_TOKEN": token.partition("=")[2]}
-    done = subprocess.run(
-        ["sbatch", "--parsable"],
-        input=script,
-        env=given,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    job = lab.end("double")
-    assert (job["phase"], job["attempt"]) == ("Completed", 1), lab.story("double")
-    assert lab.steps("double", 0) == lab.steps("double", 1) == list(range(100))
-    second = done.stdout.strip()
-    assert second != number
-
-    def is_gone() -> bool:
-        states = lab.cluster.call("squeue", "-h", "-t", "all", "-j", second, "-o", "%T", check=False).stdout
-        return states.strip() in ("", "CANCELLED", "FAILED")
-
-    lab.wait(is_gone, 30, "the second one's end")
+    # A controller that finds processes which it does not remember drains their machines.
+    lab.cluster.call("scontrol", "update", "nodename=n[1-3]", "state=resume", check=False)

@@ -73,13 +73,16 @@ def test_a_job_whose_name_the_site_has_changed_is_known_by_its_script(site: Site
     assert site.board.find(NAME, number=8) == [] and site.board.find(NAME) == []
 
 
-def test_how_long_a_job_is_missing_is_counted_anew_when_it_was_there(site: Site) -> None:
-    assert site.board.find(NAME, fresh=True) == [] and site.board.missing_for(NAME) < 0.1
-    time.sleep(0.3)
-    assert site.board.missing_for(NAME) > 0.2
+def test_what_is_doubtful_is_asked_again_before_it_is_believed(site: Site) -> None:
+    site.say(site.line(1, "PENDING"))
+    assert site.board.find(NAME, fresh=True)[0].is_waiting
+    # Its runner has begun meanwhile: the answer is older than that.
     site.say(site.line(1, "RUNNING"))
-    assert site.board.find(NAME, fresh=True)
-    assert site.board.missing_for(NAME) < 0.1
+    assert site.board.doubt(NAME, True) < 0.1
+    assert not site.board.find(NAME)[0].is_waiting
+    time.sleep(0.3)
+    assert site.board.doubt(NAME, True) > 0.2
+    assert site.board.doubt(NAME, False) == 0 and site.board.doubt(NAME, True) < 0.1
 
 
 def test_a_command_that_hangs_makes_nobody_else_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

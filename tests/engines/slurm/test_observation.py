@@ -59,12 +59,15 @@ def test_states(sight: NodeSight, known: QueuedJob | None, state: str) -> None:
 def test_a_controller_that_has_just_come_up_is_not_believed_at_once() -> None:
     assert see(SILENT, None, missing_for=1.0).state == "alive"
     assert to_be_ended([HEARD], None, now=NOW, missing_for=1.0) == []
+    # Nor is an answer that may be older than the start.
+    assert see(SILENT, job("PENDING"), missing_for=1.0).state == "alive"
+    assert to_be_ended([HEARD], job("PENDING"), now=NOW, missing_for=1.0) == []
 
 
 def test_who_is_still_heard_is_asked_to_come_home_once() -> None:
     sights = [HEARD, SILENT, replace(HEARD, report=COMPLETED), replace(HEARD, asked_at=998.0)]
     assert to_be_ended(sights, job("NODE_FAIL"), now=NOW, missing_for=0.0) == [0]
-    assert to_be_ended(sights, job("PENDING"), now=NOW, missing_for=0.0) == [0]
+    assert to_be_ended(sights, job("PENDING"), now=NOW, missing_for=60.0) == [0]
     assert to_be_ended(sights, None, now=NOW, missing_for=60.0) == [0]
     assert to_be_ended(sights, job("RUNNING"), now=NOW, missing_for=0.0) == []
     assert to_be_ended([NodeSight()], job("PENDING"), now=NOW, missing_for=0.0) == []

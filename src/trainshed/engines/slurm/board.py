@@ -58,7 +58,7 @@ class Board:
         self._lock = threading.Lock()
         self._changed: dict[str, float] = {}
         self._answer_of = float("-inf")
-        self._missing: dict[str, float] = {}
+        self._doubted: dict[str, float] = {}
         self._asked_at = float("-inf")
         self._begun_at = float("-inf")
         self._took = 0.0
@@ -96,8 +96,6 @@ class Board:
         found = [job for job in self._jobs.get(name, []) if job.user == (account or self._own)]
         if not found and number:
             found = self._find_renamed(name, account or self._own, number)
-        if found:
-            self._missing.pop(name, None)
         return found
 
     def _require_answer(self, seconds: float) -> None:
@@ -114,9 +112,15 @@ class Board:
                 code="slurm_unreachable",
             )
 
-    def missing_for(self, name: str) -> float:
-        """For how many seconds Slurm has said that it knows no job of that name; asked after `find` found none."""
-        return self._monotonic() - self._missing.setdefault(name, self._monotonic())
+    def doubt(self, name: str, is_doubtful: bool) -> float:
+        """For how many seconds what Slurm says of a job has been doubtful. At the first time it is asked anew."""
+        if not is_doubtful:
+            self._doubted.pop(name, None)
+            return 0.0
+        if name not in self._doubted:
+            self._doubted[name] = self._monotonic()
+            self.note_change(name)
+        return self._monotonic() - self._doubted[name]
 
     def live_jobs(self) -> list[QueuedJob]:
         """The platform's jobs that Slurm has and that have not ended, by the last answer."""

@@ -24,6 +24,7 @@ from trainshed.engines.slurm.machines import Machines
 from trainshed.engines.slurm.observation import (
     NodeSight,
     has_begun,
+    is_doubtful,
     is_plain_end,
     observe,
     observe_without_slurm,
@@ -294,7 +295,7 @@ class SlurmEngine:
             # Lost by a controller that died, or ended long ago. A second start is refused where the first one began.
             state: Literal["lost", "absent"] = "lost" if self._ask_end(submission) is not None else "absent"
             return [NodeObservation(index, state) for index in range(len(sights))]
-        missing_for = self._board.missing_for(submission.name) if job is None else 0.0
+        missing_for = self._board.doubt(submission.name, is_doubtful(sights, job))
         for index in to_be_ended(sights, job, now=now, missing_for=missing_for):
             # Its machine is not the job's any more, but it can still bring home what it has.
             words = "Slurm has taken the machine away." if job else "Slurm does not know the job any more."

@@ -15,7 +15,15 @@ from trainshed.engines.slurm.reasons import explain_end, explain_wait
 from trainshed.model.attempt import NodeReport
 from trainshed.model.errors import Unavailable
 
-__all__ = ["NodeSight", "has_begun", "is_plain_end", "observe", "observe_without_slurm", "to_be_ended"]
+__all__ = [
+    "NodeSight",
+    "has_begun",
+    "is_doubtful",
+    "is_plain_end",
+    "observe",
+    "observe_without_slurm",
+    "to_be_ended",
+]
 
 # A courier comes at least every two seconds; who has not come for so long is gone, or cut off.
 HEARD_SECONDS = 6.0
@@ -57,6 +65,11 @@ def has_begun(sights: Sequence[NodeSight]) -> bool:
     return any(sight.report is not None or sight.is_claimed for sight in sights)
 
 
+def is_doubtful(sights: Sequence[NodeSight], job: QueuedJob | None) -> bool:
+    """Whether Slurm does not know of a start that has been: it may have lost it, or not have answered since."""
+    return has_begun(sights) and (job is None or job.is_waiting)
+
+
 def observe(
     sights: Sequence[NodeSight],
     job: QueuedJob | None,
@@ -75,10 +88,10 @@ def observe(
         return [
             NodeObservation(index, "queued", None, words.reason, words.hint) for index in range(len(sights))
         ]
-    if job is None and missing_for < MISSING_SECONDS:
-        # A controller that has just come up may still be reading what it knows.
+    if is_doubtful(sights, job) and missing_for < MISSING_SECONDS:
+        # A controller that has just come up may still be reading what it knows; an answer may be older than the start.
         return [
-            _judge(index, sight, None, recall, is_over=True, now=now)
+            _judge(index, sight, job, recall, is_over=job is None, now=now)
             if sight.has_ended
             else _believe(index, sight)
             for index, sight in enumerate(sights)
@@ -100,9 +113,8 @@ def to_be_ended(
     sights: Sequence[NodeSight], job: QueuedJob | None, *, now: float, missing_for: float
 ) -> list[int]:
     """Nodes that are still heard although Slurm has taken their machines away: they are to stop and come home."""
-    if job is None and missing_for < MISSING_SECONDS:
-        return []
-    if job is not None and not job.is_over and not (job.is_waiting and has_begun(sights)):
+    doubtful = is_doubtful(sights, job)
+    if (doubtful and missing_for < MISSING_SECONDS) or not (doubtful or (job is not None and job.is_over)):
         return []
     return [
         index
