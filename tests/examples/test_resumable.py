@@ -45,20 +45,23 @@ def ended(platform: Any, support: Any, job: str) -> Any:
     return shown
 
 
+# Whole lines at once: both workers write to one log.
 WORKER = """
 import os, signal, sys, time
 import torch.distributed as dist
 dist.init_process_group("gloo")
+def say(words):
+    os.write(1, f"rank {dist.get_rank()} {words}\\n".encode())
 def hear(number, frame):
-    print("rank", dist.get_rank(), "hears", signal.Signals(number).name, flush=True)
+    say("hears " + signal.Signals(number).name)
     if number == signal.SIGTERM:
         time.sleep(3)
-        print("rank", dist.get_rank(), "saved", flush=True)
+        say("saved")
         sys.exit(0)
 signal.signal(signal.SIGUSR1, hear)
 signal.signal(signal.SIGTERM, hear)
 dist.barrier()
-print("rank", dist.get_rank(), "ready", flush=True)
+say("ready")
 time.sleep(600)
 """
 
@@ -87,7 +90,9 @@ def test_workers_of_torchrun_are_warned_once_and_have_their_grace(
     lines = log_of(platform, "torchrun", 1).splitlines()
     for rank in (0, 1):
         said = [line.split(maxsplit=2)[2] for line in lines if line.startswith(f"rank {rank} ")]
-        assert said == ["ready", "hears SIGUSR1", "hears SIGTERM", "saved"], lines
+        # On a slow machine the warning comes before both have met.
+        assert sorted(said[:2]) == ["hears SIGUSR1", "ready"], lines
+        assert said[2:] == ["hears SIGTERM", "saved"], lines
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "mindspore", "paddle"])
