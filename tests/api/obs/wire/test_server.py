@@ -482,7 +482,7 @@ def test_an_understudy_answers_while_the_loop_is_stalled(tmp_path: Path) -> None
     ready = threading.Event()
 
     async def serve() -> None:
-        server = Server(handle, limits=Limits(look_seconds=0.05), patience=0.5)
+        server = Server(handle, limits=Limits(look_seconds=0.05), patience=1.5)
         loop.append(asyncio.get_running_loop())
         port[0] = await server.open("127.0.0.1", 0)
         ready.set()
@@ -505,10 +505,10 @@ def test_an_understudy_answers_while_the_loop_is_stalled(tmp_path: Path) -> None
         assert ask("/healthz") == 503 and ask("/data/key") == 503
         over.set()
         assert read_answer(caught)[0] == 200
-    until = time.monotonic() + 20
-    while ask("/healthz") != 200 and time.monotonic() < until:
-        time.sleep(0.05)
-    assert ask("/healthz") == 200
+    until, status = time.monotonic() + 20, 0
+    while status != 200 and time.monotonic() < until:
+        status = ask("/healthz")
+    assert status == 200
     loop[0].call_soon_threadsafe(stop.set)
     thread.join(20)
     assert not thread.is_alive()

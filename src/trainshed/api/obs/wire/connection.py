@@ -7,6 +7,7 @@ and large steps. Only heads and chunks pass through a parser.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -185,8 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             self._start()
             return
         self._left = head.length
-        is_small = head.length <= SMALL_BODY
-        if not is_small or head.expects_continue:
+        if head.length > SMALL_BODY or head.expects_continue:
             self._start()
         self._new_piece()
         here, self._rest = (
@@ -364,11 +364,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_discarding = True
         self._rest, self._piece, self._room, self._chunks = b"", None, None, None
         self.resume()
-        try:
+        with contextlib.suppress(OSError, RuntimeError):
             self._transport.write_eof()
-        except (OSError, RuntimeError):
-            self._transport.abort()
-            return
         self._loop.call_later(self._lobby.limits.linger_seconds, self._abort)
 
     def _abort(self) -> None:

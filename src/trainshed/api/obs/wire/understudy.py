@@ -60,8 +60,9 @@ class Understudy:
         with self._listener:
             while not self._is_over.wait(min(_LOOK_SECONDS, self._patience / 3)):
                 while self.is_needed:
-                    if select.select([self._listener], [], [], 0.2)[0]:
-                        # The loop may have been faster after all.
+                    # The loop may have come back while nobody called.
+                    if select.select([self._listener], [], [], 0.2)[0] and self.is_needed:
+                        # It may have been faster after all.
                         with contextlib.suppress(OSError):
                             self._refuse(self._listener.accept()[0])
 
