@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from trainshed.daemon.http_server import watch_certificate_file
 
 if TYPE_CHECKING:
-    from trainshed.api.obs.wire.connection import Handler
+    from trainshed.api.obs.wire.lobby import Handler
     from trainshed.daemon.tls import CertificateWatch
 
 __all__ = ["serve_store"]
