@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ import pytest
 from trainshed.engines.slurm.batch_script import job_name
 from trainshed.engines.slurm.commands import Commands
 from trainshed.model.errors import Unavailable
-from trainshed.model.flavor import Flavor
-from trainshed.model.pools import Pool
 
 pytestmark = pytest.mark.slow
 
@@ -101,40 +97,6 @@ def test_a_job_cancelled_in_slurm_ends_from_outside(yard: Any) -> None:
     yard.cluster.call("scancel", f"--name={job_name(yard.platform, 'outside', 1)}")
     seen = run_to_the_end(yard, launch)
     assert {node.report.ending.code for node in seen} == {"ended_from_outside"}
-
-
-def test_jobs_run_under_their_owners_account(yard: Any, tmp_path: Path) -> None:
-    # Does what sudo does with these options, without its rules.
-    sudo = tmp_path / "sudo"
-    sudo.write_text(
-        f"#!{sys.executable}\n"
-        "import os, pwd, sys\n"
-        "assert sys.argv[1:3] == ['-n', '-u'] and '--' in sys.argv\n"
-        "kept = sys.argv[4].removeprefix('--preserve-env=').split(',')\n"
-        "user = pwd.getpwnam(sys.argv[3])\n"
-        "os.setgid(user.pw_gid); os.setuid(user.pw_uid)\n"
-        "command = sys.argv[sys.argv.index('--') + 1:]\n"
-        "os.execve(command[0], command, {'PATH': '/usr/bin:/bin', **{n: os.environ[n] for n in kept}})\n"
-    )
-    sudo.chmod(0o755)
-    yard._pools = tuple(
-        replace(pool, run_as="user", accounts={"alice": "nobody"}) for pool in (Pool("lab", "slurm", "all"),)
-    )
-    yard.commands = Commands(yard.cluster.environment, sudo=str(sudo))
-    yard.engine = yard.open()
-    blocker = Flavor("cpu.8", "cpu", 0, 8, 0)
-    yard.cluster.call("scontrol", "update", "partitionname=all", "state=down")
-    try:
-        launch = yard.submit("mine", 1, blocker, owner="alice")
-        yard.until(launch, "queued")
-        line = yard.cluster.call("squeue", "-h", "-o", "%u %j").stdout
-        assert f"nobody {job_name(yard.platform, 'mine', 1)}" in line
-        shown = yard.engine.dry_run(launch)
-        assert shown.startswith("# sudo -n -u nobody -- sbatch")
-        yard.engine.cancel("mine", 1, reason="enough")
-        yard.until(launch, "lost")
-    finally:
-        yard.cluster.call("scontrol", "update", "partitionname=all", "state=up")
 
 
 def test_a_machine_that_dies_ends_the_attempt_as_its_fault(yard: Any) -> None:
