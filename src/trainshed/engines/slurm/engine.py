@@ -348,8 +348,13 @@ class SlurmEngine:
             submission = folder.read() if folder else None
             if folder is None or submission is None:
                 continue
-            reports = [folder.report(index) for index in range(submission.nodes)]
-            ends = [report.ended_at for report in reports if report is not None and report.ending is not None]
+            sights = [folder.sight(index) for index in range(submission.nodes)]
+            # Ended, or stopped before it began.
+            ends = [
+                sight.report.ended_at if sight.report and sight.has_ended else sight.asked_at
+                for sight in sights
+                if sight.has_ended or (sight.asked_at and not has_begun(sights))
+            ]
             if len(ends) == submission.nodes and self._clock() - max(ends) > _LEFT_OVER_SECONDS:
                 log.warning("%s has ended and is in Slurm still; it is cancelled", job.name)
                 self._scancel(submission, job)
