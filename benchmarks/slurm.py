@@ -1,10 +1,11 @@
 """What does the platform add to a Slurm cluster's own sbatch?
 
 One real cluster, and in turns on it: raw sbatch, and jobs of the platform whose pool is that cluster.
-  first line  from submit to the first line of the user's script; the difference is what the platform adds.
+  first line  from submit to the first line of the user's script; the difference is what the platform adds. Slurm's
+              scheduler looks about once a second, so both submit at the same part of a second, another one in each round.
   throughput  200 jobs that do nothing, submitted one after the other and awaited; the ratio of the rates.
 
-    .venv/bin/python benchmarks/slurm.py [--rounds 15] [--jobs 200] [--slots 2] [--json FILE]
+    .venv/bin/python benchmarks/slurm.py [--rounds 21] [--jobs 200] [--slots 2] [--json FILE]
 
 All nodes are on this machine: what a runner costs on a cluster's node competes here with all other nodes, with
 Slurm's own daemons and with the platform. So many slots as the machine has cores (the default) is nearest to a cluster.
@@ -27,6 +28,8 @@ from measured_platform import MeasuredPlatform
 from report import add_json_option, describe_machine, print_table, say, summarize, write_json
 from slurm_cluster import SlurmCluster
 
+# Its multiples spread evenly over a second, however many there are.
+_GOLDEN = 0.618
 _POOL = '[pools.{name}]\nengine = "slurm"\npartition = "all"\nrun_as = "service"\npython = "{python}"\n'
 
 
@@ -35,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=15, help="of the first line")
+    parser.add_argument("--rounds", type=int, default=21, help="of the first line")
     parser.add_argument("--jobs", type=int, default=200, help="of the throughput; 0 leaves it out")
     parser.add_argument("--turns", type=int, default=1, help="of the throughput")
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="jobs at a time")
@@ -65,6 +68,7 @@ def main() -> int:
             first_line.run_on_slurm(cluster, folder / "train.py")
         for number in range(options.rounds):
             for name in ("sbatch", "platform"):
+                _wait_for_part(number * _GOLDEN)
                 began = time.time()
                 line, noticed = (
                     first_line.run_on_slurm(cluster, folder / "train.py")
@@ -88,6 +92,11 @@ def main() -> int:
     return 0
 
 
+def _wait_for_part(part: float) -> None:
+    """Wait until a second has come so far."""
+    time.sleep((part - time.time()) % 1)
+
+
 def _tell(
     options: argparse.Namespace,
     machine: dict[str, object],
@@ -107,7 +116,7 @@ def _tell(
             for name, times in written.items()
         ],
     )
-    say(f"added: {statistics.median(added):.0f} ms (median of the rounds' differences)")
+    say(f"added: {statistics.median(added):.0f} ms in the middle, {statistics.mean(added):.0f} ms on average")
     results: dict[str, object] = {"first_line_added_ms": summarize(added)}
     if options.jobs:
         ratio = statistics.median(
