@@ -309,6 +309,14 @@ class Lab:
             raise AssertionError(f"{fault}\n{self.story(name)}\n{queue}") from None
         return self.show(name)
 
+    def failures(self, machine: str) -> dict[str, float]:
+        """The starts that the platform remembers to have failed on a machine."""
+        try:
+            book: dict[str, dict[str, float]] = json.loads((self.path / "run/slurm-nodes.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        return book.get(machine, {})
+
     def story(self, name: str) -> str:
         """All that the platform tells of a job."""
         return str(self.cli("show", name).output) + str(self.cli("explain", name).output)

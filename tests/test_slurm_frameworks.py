@@ -239,7 +239,8 @@ def test_a_dialects_world_is_there_on_a_cluster(
 def test_a_job_sees_the_devices_that_slurm_gave_it(lab: Any, support: Any, tmp_path: Path) -> None:
     submit(
         lab, tmp_path, "", name="first", pool="lab", flavor="ascend.4", ssh=True,
-        command="while [ ! -e /tmp/over ]; do sleep 0.1; done",
+        # It stays a little, so that whoever tells it to end gets an answer.
+        command="while [ ! -e /tmp/over ]; do sleep 0.1; done; sleep 3",
     )  # fmt: skip
     support.wait_until(
         lambda: lab.cli("ssh", "first", "--", "true").exit_code == 0, seconds=120, what="the first job"

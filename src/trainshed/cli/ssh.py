@@ -63,6 +63,10 @@ def ssh(job: str, node: int, forwards: tuple[str, ...], as_config: bool, command
                 "StrictHostKeyChecking": "yes",
                 "IdentitiesOnly": "yes",
                 "LogLevel": "ERROR",
+                # A node that is gone without a word is noticed, and not waited for for ever.
+                "ConnectTimeout": "60",
+                "ServerAliveInterval": "10",
+                "ServerAliveCountMax": "3",
             }
             arguments = [program, "-F", "/dev/null", "-i", str(key)]
             for name, value in options.items():
@@ -181,6 +185,7 @@ def render_config(access: SshAccess) -> str:
         f"  ProxyCommand {proxy_command(access)}\n"
         f"  HostKeyAlias {_alias(access)}\n"
         "  StrictHostKeyChecking accept-new\n"
+        "  ServerAliveInterval 10\n"
     )
 
 

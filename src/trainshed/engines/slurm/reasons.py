@@ -233,7 +233,8 @@ def explain_end(end: JobEnd | None, node: int) -> Ending:
             "user",
         )
     if end.state in ("CANCELLED", "REVOKED"):
-        return failed("ended_from_outside", "The job was cancelled in Slurm, not through the platform.")
+        why = f" ({end.reason})" if end.reason not in ("", "None") else ""
+        return failed("ended_from_outside", f"The job was cancelled in Slurm{why}, not through the platform.")
     if end.reason == "BadConstraints":
         return failed(
             "slurm_refused",
