@@ -26,7 +26,7 @@ from trainshed.services.setup import first_start
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from seaweedfs import SeaweedServer, find_weed
 
-__all__ = ["MeasuredStore", "SeaweedFS", "TrainshedStore", "find_weed", "peak_memory_mb"]
+__all__ = ["MeasuredStore", "SeaweedFS", "SyncedSeaweedFS", "TrainshedStore", "find_weed", "peak_memory_mb"]
 
 _START_SECONDS = 60.0
 _given: list[int] = []
@@ -180,3 +180,13 @@ class SeaweedFS(MeasuredStore):
         super()._wait()
         # It answers before it can write: its parts find each other a little later.
         time.sleep(3)
+
+
+class SyncedSeaweedFS(SeaweedFS):
+    """The same, but told to make every write durable before it answers, as our store does."""
+
+    name = "SeaweedFS, synced"
+
+    def _wait(self) -> None:
+        super()._wait()
+        self._server.configure("fs.configure -locationPrefix=/buckets/ -fsync -apply")

@@ -1,9 +1,10 @@
 """How fast do objects go in and out, beside a real SeaweedFS and `cp -r`?
 
 10,000 files of 100 KB and 4 files of 256 MB, up and down, with s5cmd and obstore as clients. All ways take turns
-within each round, so that a busy minute hits all of them; what counts are the ratios.
+within each round, so that a busy minute hits all of them; what counts are the ratios. SeaweedFS acknowledges a write
+before it is on the disk; --synced adds one that is told to wait for it, as our store does.
 
-    .venv/bin/python benchmarks/objects.py [--rounds 3] [--files 10000] [--large 4] [--json FILE]
+    .venv/bin/python benchmarks/objects.py [--rounds 3] [--files 10000] [--large 4] [--synced] [--json FILE]
 
 SeaweedFS is installed into an environment of its own below .cache/, or named with --weed.
 """
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from measured_store import MeasuredStore, SeaweedFS, TrainshedStore, find_weed
+from measured_store import MeasuredStore, SeaweedFS, SyncedSeaweedFS, TrainshedStore, find_weed
 from report import add_json_option, describe_machine, print_table, say, write_json
 
 _IN_FLIGHT = 32
@@ -203,14 +204,14 @@ def show(course: Course, loads: list[Load], clients: list[str]) -> dict[str, flo
             up, down = (median[f"{way}|{load.name}|{direction}"] for direction in ("up", "down"))
             rows.append([way, per_second / up, per_second / down])
         print_table(f"{load.count} x {load.size // 1000} KB ({unit}, median)", ["way", "up", "down"], rows)
-        for client in clients:
-            for direction in ("up", "down"):
-                ours, theirs = (
-                    median.get(f"{name} {client}|{load.name}|{direction}")
-                    for name in ("Trainshed", "SeaweedFS")
-                )
-                if ours and theirs:
-                    ratios[f"{load.name} {direction}, {client}"] = theirs / ours
+        for peer, suffix in (("SeaweedFS", ""), ("SeaweedFS, synced", ", both synced")):
+            for client in clients:
+                for direction in ("up", "down"):
+                    ours, theirs = (
+                        median.get(f"{name} {client}|{load.name}|{direction}") for name in ("Trainshed", peer)
+                    )
+                    if ours and theirs:
+                        ratios[f"{load.name} {direction}, {client}{suffix}"] = theirs / ours
     if ratios:
         print_table("How many times as fast as SeaweedFS", ["what", "ratio"], ratios.items())
     return ratios
@@ -227,6 +228,7 @@ def main() -> None:
     parser.add_argument("--clients", default="s5cmd,obstore")
     parser.add_argument("--weed", type=Path, help="the program of SeaweedFS, if it is installed already")
     parser.add_argument("--no-seaweedfs", action="store_true", help="leave SeaweedFS out")
+    parser.add_argument("--synced", action="store_true", help="and a SeaweedFS that syncs every write")
     parser.add_argument("--obstore", nargs=3, help=argparse.SUPPRESS)
     add_json_option(parser)
     options = parser.parse_args()
@@ -242,7 +244,10 @@ def main() -> None:
     try:
         stores: list[MeasuredStore] = [TrainshedStore()]
         if not options.no_seaweedfs:
-            stores.append(SeaweedFS(find_weed(options.weed, Path(__file__).parents[1] / ".cache")))
+            weed = find_weed(options.weed, Path(__file__).parents[1] / ".cache")
+            stores.append(SeaweedFS(weed))
+            if options.synced:
+                stores.append(SyncedSeaweedFS(weed))
         loads = []
         if options.files:
             loads.append(make_load(base / "data", "small", options.files, 100_000))

@@ -151,6 +151,12 @@ class SeaweedServer:
         except OSError:
             return False
 
+    def configure(self, command: str) -> None:
+        """Give its shell a command."""
+        master, _, filer, _ = self._ports
+        shell = [str(self._weed), "shell", f"-master=127.0.0.1:{master}", f"-filer=127.0.0.1:{filer}"]
+        subprocess.run(shell, input=f"{command}\n", text=True, capture_output=True, timeout=60, check=True)
+
     def command(self) -> list[str]:
         """The command that serves, as its own documentation writes it."""
         master, volume, filer, s3 = self._ports
