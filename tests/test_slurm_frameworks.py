@@ -63,7 +63,8 @@ mine = ctypes.c_int(rank.value + 1)
 mpi.MPI_Allreduce(
     ctypes.byref(mine), ctypes.byref(total), 1, symbol("ompi_mpi_int"), symbol("ompi_mpi_op_sum"), world
 )
-print("rank", rank.value, "on", socket.gethostname(), "sum", total.value, flush=True)
+# In one piece: both ranks write to mpirun's own output.
+print(f"rank {rank.value} on {socket.gethostname()} sum {total.value}\\n", end="", flush=True)
 mpi.MPI_Finalize()
 """
 WAIT = "while [ ! -e /tmp/over ]; do sleep 0.1; done"
