@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainshed.model.attempt import Ending, NodeReport
+from trainshed.model.attempt import Cause, Ending, NodeReport
 from trainshed.model.errors import Conflict, InvalidInput
 from trainshed.model.launch_plan import to_json
 from trainshed.services.attempt_tokens import AttemptCaller
@@ -47,8 +47,8 @@ def take_failed_start(platform: Platform, runner: AttemptCaller, said: FailedSta
     if said.code == "stopped":
         ending = Ending("stopped", "stop", "stopped", said.message, node=said.node, time=now)
     else:
-        cause = "platform" if said.code in _OF_THE_PLATFORM else "node"
-        ending = Ending("failed", cause, said.code, message, said.hint, node=said.node, time=now)  # type: ignore[arg-type]
+        cause: Cause = "platform" if said.code in _OF_THE_PLATFORM else "node"
+        ending = Ending("failed", cause, said.code, message, said.hint, node=said.node, time=now)
     report = NodeReport(job.id, attempt, said.node, 0, "ended", ending=ending, ended_at=now)
     mirror.folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     mirror.write_report(to_json(report))

@@ -12,7 +12,7 @@ from trainshed.engines.engine import (
     EXIT_UNFIT,
 )
 from trainshed.engines.slurm.answers import JobEnd, QueuedJob
-from trainshed.model.attempt import Ending
+from trainshed.model.attempt import Cause, Ending
 
 __all__ = ["Words", "explain_end", "explain_refusal", "explain_wait", "is_passing"]
 
@@ -209,8 +209,8 @@ def explain_end(end: JobEnd | None, node: int) -> Ending:
     """Why a runner is gone that left no final report, by what Slurm says of the job."""
     again = "Rerun the job, or give it `restarts` so that this happens by itself."
 
-    def failed(code: str, message: str, hint: str = again, cause: str = "node") -> Ending:
-        return Ending("failed", cause, code, message, hint, node=node)  # type: ignore[arg-type]
+    def failed(code: str, message: str, hint: str = again, cause: Cause = "node") -> Ending:
+        return Ending("failed", cause, code, message, hint, node=node)
 
     if end is None:
         return failed("runner_lost", "Slurm does not know the job any more, and its runner left no report.")

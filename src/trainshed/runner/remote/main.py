@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import importlib
 import json
 import os
 import secrets
@@ -221,8 +222,8 @@ class _Node:
 
 
 def _load_runner() -> None:
-    import trainshed.runner.node_run
-    import trainshed.runner.salvage  # noqa: F401
+    for name in ("node_run", "salvage"):
+        importlib.import_module(f"trainshed.runner.{name}")
 
 
 def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
