@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from trainshed.runner.sandbox.init import find_descendants
+from trainshed.runner.sandbox.inside.processes import find_descendants
 
 __all__ = ["Activity", "IdleWatch", "count_bytes"]
 

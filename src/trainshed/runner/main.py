@@ -17,7 +17,7 @@ from trainshed.runner.gang import is_gang, join_gang
 from trainshed.runner.node_run import NodeRun
 from trainshed.runner.salvage import salvage_node
 from trainshed.runner.sandbox import claim_namespace
-from trainshed.runner.sandbox.bubblewrap import compile_init
+from trainshed.runner.sandbox.init_program import compile_init
 from trainshed.runner.site import Site, read_launch, read_site
 
 __all__ = ["main", "run", "warm_up"]

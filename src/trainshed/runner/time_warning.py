@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from trainshed.runner.sandbox.init import HASTY_LAUNCHERS, find_descendants
+from trainshed.runner.sandbox.inside.processes import HASTY_LAUNCHERS, find_descendants
 
 __all__ = ["TimeWarning", "find_listeners"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.runner.sandbox.init import find_descendants
+from trainshed.runner.sandbox.inside.processes import find_descendants
 
 PYTHON = os.path.realpath(sys.executable)
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.machinery
-import importlib.util
-import marshal
 import os
 import sys
 from pathlib import Path
 
 from trainshed.model.errors import HostUnfit
 from trainshed.model.launch_plan import GeneratedFile
-from trainshed.runner.sandbox import init
 from trainshed.runner.sandbox.spec import Mount, SandboxSpec
 from trainshed.runner.sandbox.stage import Binding
 
 __all__ = [
     "build_arguments",
-    "compile_init",
     "find_bubblewrap",
     "list_etc",
     "list_platform_mounts",
@@ -27,8 +21,6 @@ __all__ = [
 
 INSTALL = "Debian, Ubuntu: apt install bubblewrap; Fedora, RHEL: dnf install bubblewrap"
 
-# Where init's own file lies inside.
-INIT_PROGRAM = "/run/trainshed/init.pyc"
 # What of the host a job sees beside its own folders. Nothing here may hold a secret: certificates and
 # no keys, library paths and no configuration of services.
 SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -85,13 +77,6 @@ def find_bubblewrap() -> str:
         "bubblewrap is not installed: jobs cannot be walled off from this machine.",
         hint=f"Install it ({INSTALL}), or start the platform with --allow-unsandboxed.",
     )
-
-
-@functools.cache
-def compile_init() -> bytes:
-    """Init as compiled code in a file's form: compiling it anew inside would take 5 ms of every start."""
-    loader = importlib.machinery.SourceFileLoader(init.__name__, init.__file__)
-    return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(loader.get_code(init.__name__))
 
 
 def build_arguments(spec: SandboxSpec, bindings: list[Binding], info: int) -> list[str]:

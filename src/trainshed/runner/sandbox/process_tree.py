@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainshed.runner.sandbox.init import find_descendants
+from trainshed.runner.sandbox.inside.processes import find_descendants
 from trainshed.runner.sandbox.spec import Usage
 
 __all__ = ["choose_processors", "count_host_memory_kills", "measure_tree"]

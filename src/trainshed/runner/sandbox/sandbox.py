@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import marshal
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from trainshed.model.attempt import RankExit
 from trainshed.model.errors import HostUnfit
-from trainshed.runner.sandbox import bubblewrap, init, namespace
+from trainshed.runner.sandbox import bubblewrap, namespace
+from trainshed.runner.sandbox.init_process import InitProcess
+from trainshed.runner.sandbox.init_program import INIT_PROGRAM, compile_init
 from trainshed.runner.sandbox.limits import LimitKeeper
 from trainshed.runner.sandbox.relay import Relay
 from trainshed.runner.sandbox.resolver import Resolver
-from trainshed.runner.sandbox.spawn import open_log, spawn, wait_readable
+from trainshed.runner.sandbox.spawn import open_log, wait_readable
 from trainshed.runner.sandbox.spec import (
     Forward,
     RankStarted,
@@ -29,12 +26,11 @@ from trainshed.runner.sandbox.spec import (
     SandboxSpec,
     Usage,
 )
-from trainshed.runner.sandbox.stage import Binding, Stage, owner_of
+from trainshed.runner.sandbox.stage import Binding, Stage
 from trainshed.runner.sandbox.tree_copy import CopyWatch
 
 __all__ = ["Event", "Sandbox"]
 
-START_SECONDS = 30.0
 Event = RankStarted | RankExit | SandboxEnded
 
 
@@ -55,12 +51,7 @@ class Sandbox:
         self._program = ""
         self._stage: Stage | None = None
         self._keeper = LimitKeeper(spec.limits)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._errors = -1
-        self._pidfd = -1
-        self._init_pid = 0
-        self._received = b""
+        self._init: InitProcess | None = None
         self._ranks: tuple[int, ...] = ()
         self._relay: Relay | None = None
         self._resolver: Resolver | None = None
@@ -90,7 +81,7 @@ class Sandbox:
                 raise
             self.kind = "none"
         else:
-            program = bubblewrap.INIT_PROGRAM, bubblewrap.compile_init()
+            program = INIT_PROGRAM, compile_init()
             files = bubblewrap.render_identity_files(self.spec)
             stage = Stage(self.spec, on_copy)
             stage.build(
@@ -106,13 +97,16 @@ class Sandbox:
         self._ranks = tuple(process.rank for process in processes)
         logs: list[int] = []
         listeners = [service.listener for service in services if service.listener is not None]
-        ours, theirs = socket.socketpair()
-        self._control = ours
+        self._init = init = InitProcess(self.spec)
         try:
             logs += [open_log(path) for path in (*(p.log for p in processes), *(s.log for s in services))]
-            self._spawn(theirs, [*logs, *(listener.fileno() for listener in listeners)])
+            wall = (self._program, self._stage.bindings) if self._stage is not None else None
+            init.start(wall, [*logs, *(listener.fileno() for listener in listeners)])
+            # It waits for its plan, so nothing of the job runs outside the group.
+            if not self._keeper.adopt(init.pid):
+                raise init.explain_failure("it cannot be moved into its control group")
             if self._has_own_network():
-                self._resolver = Resolver.start(self._init_pid, [name for _, name in self.spec.hosts])
+                self._resolver = Resolver.start(init.pid, [name for _, name in self.spec.hosts])
             plan = {
                 "grace": float(self.spec.limits.grace),
                 "forwards": [forward.port for forward in self._list_forwards()],
@@ -140,17 +134,11 @@ class Sandbox:
                     for service, log in zip(services, logs[len(processes) :], strict=True)
                 ],
             }
-            data = marshal.dumps(plan)
-            try:
-                ours.sendall(len(data).to_bytes(4, "little") + data)
-            except OSError as error:
-                raise self._explain_failure() from error
-            ours.setblocking(False)
+            init.send_plan(plan)
         except BaseException:
             self.close()
             raise
         finally:
-            theirs.close()
             for log in logs:
                 os.close(log)
             for listener in listeners:
@@ -164,9 +152,6 @@ class Sandbox:
         """Whether this sandbox's network is its alone, so that its doors are to be opened here."""
         return self._stage is not None and self.spec.network != "open" and self.spec.shared_network < 0
 
-    def _is_in_shared_network(self) -> bool:
-        return self._stage is not None and self.spec.network != "open" and self.spec.shared_network >= 0
-
     def _list_variables(self) -> dict[str, str]:
         home = self.spec.home if self._stage is not None else str(self.spec.run_root / "home")
         return {
@@ -177,123 +162,28 @@ class Sandbox:
             "LANG": "C.UTF-8",
         }
 
-    def _spawn(self, theirs: socket.socket, given: list[int]) -> None:
-        python = os.path.realpath(sys.executable)
-        control = str(theirs.fileno())
-        kept = [theirs.fileno(), *given]
-        info_read, info_write = os.pipe()
-        opened = [info_read, info_write]
-        self._errors = os.memfd_create("sandbox-errors", os.MFD_CLOEXEC)
-        try:
-            if self._stage is not None:
-                options = bubblewrap.build_arguments(self.spec, self._stage.bindings, info_write)
-                listing = os.memfd_create("sandbox-options", os.MFD_CLOEXEC)
-                opened.append(listing)
-                os.write(listing, b"".join(os.fsencode(option) + b"\0" for option in options))
-                os.lseek(listing, 0, os.SEEK_SET)
-                inside = [python, "-I", "-S", bubblewrap.INIT_PROGRAM, control]
-                command = [self._program, "--args", str(listing), *inside]
-                kept += [info_write, listing]
-            else:
-                command = [python, "-I", "-S", str(Path(init.__file__).resolve()), control]
-            self._process = spawn(
-                command,
-                kept=kept,
-                output=self._errors,
-                owner=owner_of(self.spec),
-                network=self.spec.shared_network if self._is_in_shared_network() else -1,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            for descriptor in opened:
-                os.close(descriptor)
-            opened.clear()
-            reason = str(error)
-            if isinstance(error, OSError):
-                reason = f"{error.filename or command[0]}: {error.strerror}"
-            raise self._explain_failure(reason) from error
-        try:
-            os.close(opened.pop(1))
-            theirs.close()
-            self._init_pid = self._read_pid(info_read) if self._stage is not None else self._process.pid
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
-        try:
-            self._pidfd = os.pidfd_open(self._init_pid)
-        except OSError:
-            self._pidfd = -1
-        # Init waits for its plan, so nothing of the job runs outside the group.
-        if not self._keeper.adopt(self._init_pid):
-            raise self._explain_failure("it cannot be moved into its control group")
-
-    def _read_pid(self, info: int) -> int:
-        """The pid of init, as bubblewrap tells it once the namespaces exist."""
-        data = b""
-        deadline = time.monotonic() + START_SECONDS
-        while b"}" not in data:
-            if not wait_readable(info, deadline - time.monotonic()):
-                raise self._explain_failure("bubblewrap does not answer")
-            piece = os.read(info, 4096)
-            if not piece:
-                raise self._explain_failure()
-            data += piece
-        return int(json.loads(data)["child-pid"])
-
-    def _explain_failure(self, reason: str = "") -> HostUnfit:
-        if self._process is not None and not reason:
-            try:
-                self._process.wait(2)
-            except subprocess.TimeoutExpired:
-                pass
-        said = self._read_errors()
-        return HostUnfit(
-            f"The sandbox did not start: {reason or said or 'no reason given'}.",
-            hint="Run `trainshed doctor` on this machine: it says what is missing and how to add it.",
-            code="sandbox",
-        )
-
-    def _read_errors(self) -> str:
-        if self._errors < 0:
-            return ""
-        text = os.pread(self._errors, 4000, 0).decode(errors="replace").strip()
-        return text.splitlines()[-1] if text else ""
-
     # -- while the job runs
 
     @property
     def init_pid(self) -> int:
         """The sandbox's first process, as the host numbers it."""
-        return self._init_pid
+        return self._init.pid if self._init is not None else 0
 
     def fileno(self) -> int:
         """A descriptor that is readable when `poll` may have news."""
-        return self._control.fileno() if self._control is not None else -1
+        return self._init.fileno() if self._init is not None else -1
 
     def poll(self) -> list[Event]:
         """What has happened since the last call; never waits."""
-        if self.ended or self._control is None:
+        if self.ended or self._init is None:
             return []
-        events: list[Event] = []
-        at_end = False
-        while True:
-            try:
-                data, descriptors, _, _ = socket.recv_fds(self._control, 65536, 64, socket.MSG_CMSG_CLOEXEC)
-            except BlockingIOError:
-                break
-            except OSError:
-                data, descriptors = b"", []
-            if descriptors:
-                listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-                self._relay = Relay(listeners, self._list_forwards())
-            if not data:
-                at_end = True
-                break
-            self._received += data
-        *lines, self._received = self._received.split(b"\n")
-        for line in lines:
-            events += self._read_event(json.loads(line))
-        if at_end:
-            events += self._finish()
+        said, descriptors, is_gone = self._init.receive()
+        if descriptors:
+            listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+            self._relay = Relay(listeners, self._list_forwards())
+        events = [event for item in said for event in self._read_event(item)]
+        if is_gone:
+            events += self._finish(self._init.read_last_words())
         return events
 
     def _read_event(self, event: dict[str, Any]) -> list[Event]:
@@ -313,7 +203,7 @@ class Sandbox:
             self._keeper.add_final(event["cpu_seconds"], event["peak_memory"])
         return []
 
-    def _finish(self) -> list[Event]:
+    def _finish(self, said: str) -> list[Event]:
         """Init is gone. Ranks that it could not report died with it."""
         self.ended = True
         events: list[Event] = []
@@ -324,7 +214,6 @@ class Sandbox:
         self._keeper.end()
         if not lost or self._end_asked:
             return [*events, SandboxEnded()]
-        said = self._read_errors()
         return [
             *events,
             SandboxEnded(f"The sandbox's first process ended early{f': {said}' if said else ''}."),
@@ -332,9 +221,9 @@ class Sandbox:
 
     def wait(self, timeout: float | None = None) -> list[Event]:
         """Wait until something happens, at most `timeout` seconds; returns it, like `poll`."""
-        if self.ended or self._control is None:
+        if self.ended or self._init is None:
             return []
-        return self.poll() if wait_readable(self._control.fileno(), timeout) else []
+        return self.poll() if wait_readable(self._init.fileno(), timeout) else []
 
     def check_limits(self) -> bool:
         """Where no control group limits memory: end the job if it uses too much, and say so with True.
@@ -357,56 +246,28 @@ class Sandbox:
     def stop(self, grace: float) -> None:
         """Ask every rank to end (TERM) and end them by force after `grace` seconds. Does not wait."""
         self._end_asked = True
-        if self._control is None or self.ended:
-            return
-        try:
-            self._control.send(f"stop {grace:.3f}\n".encode())
-        except OSError:
-            self.kill()
+        if self._init is not None and not self.ended:
+            self._init.stop(grace)
 
     def kill(self) -> None:
         """End every process at once. Does not wait."""
         self._end_asked = True
-        if self._process is None or self._process.poll() is not None:
-            return
-        if self._stage is None:
-            # Init must stay to find the others; it dies last.
-            try:
-                if self._control is not None:
-                    self._control.send(b"kill\n")
-                return
-            except OSError:
-                pass
-        if self._pidfd >= 0:
-            try:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                return
-            except OSError:
-                pass
-        # Bubblewrap's death is init's, and that of everything inside.
-        self._process.kill()
+        if self._init is not None:
+            self._init.kill()
 
     def close(self) -> None:
         """End what still runs, and give everything back: group, sockets, mounts."""
         self.kill()
-        if self._process is not None:
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                # Stuck in the kernel (a dead network disk): it ends when that lets go, at worst after us.
-                self._process.kill()
+        if self._init is not None:
+            self._init.wait()
         self._keeper.close(self.exits.values())
         for server in (self._relay, self._resolver):
             if server is not None:
                 server.close()
         self._relay = self._resolver = None
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        for descriptor in (self._errors, self._pidfd):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._errors = self._pidfd = -1
+        if self._init is not None:
+            self._init.close()
+            self._init = None
         if self._stage is not None:
             self._stage.close()
         self.ended = True

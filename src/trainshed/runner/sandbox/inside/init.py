@@ -1,8 +1,9 @@
 """The first process inside a sandbox: starts the ranks, reports their ends, takes everything down.
 
-Run as a script with `python -I -S`, so it may import nothing of ours. It is on the path to the first line
-of every job: the C modules below are used where their Python wrappers would cost several milliseconds
-(`socket` and `signal` pull in `enum` and `re`), and `marshal` because both ends run the same interpreter.
+The modules of this folder are compiled into one program (`init_program`), which runs with `python -I -S`, so
+they import nothing of ours but each other. They are on the path to the first line of every job: C modules are
+used where their Python wrappers would cost several milliseconds (`socket` and `signal` pull in `enum` and `re`),
+and `marshal` because both ends run the same interpreter.
 
 Protocol, over one stream socket: the runner sends a 4-byte length and the plan; then lines `stop SECONDS`
 or `kill`. Init sends JSON lines: forwards (with the listening sockets attached), started, exit, done.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
-import errno
 import marshal
 import os
 import resource
@@ -20,95 +20,27 @@ import select
 import sys
 import time
 
+from trainshed.runner.sandbox.inside.children import Rank, Service
+from trainshed.runner.sandbox.inside.processes import (
+    HASTY_LAUNCHERS,
+    THEIR_HANDS,
+    descendants_of,
+    find_descendants,
+    has_processes,
+    list_processes,
+)
+
 # Loading `typing` takes 13 ms; a checker reads this name, the interpreter never.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SIGKILL, SIGTERM, SIGSTOP = 9, 15, 19
-# What the runner ignores or blocks must not be ignored or blocked in the job.
-SIGNALS = [number for number in range(1, 32) if number not in (SIGKILL, SIGSTOP)]
+__all__ = ["Init", "main"]
+
+SIGKILL, SIGTERM = 9, 15
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
-# Launchers that end what they started a second or two after they got SIGTERM themselves.
-HASTY_LAUNCHERS = (b"mpirun", b"mpiexec", b"orterun", b"orted", b"prterun", b"prte", b"prted")
-# By these they hold their processes on other nodes.
-THEIR_HANDS = (b"ssh", b"srun")
-# How long a service that ended rests before the next connection may start it, and how often it may fail.
-SERVICE_PAUSE, SERVICE_FAILURES = 1.0, 5
-
-
-class Rank:
-    """A process of the job that init started."""
-
-    def __init__(self, number: int, log: int) -> None:
-        self.number = number
-        self.log = log
-        self.pid = 0
-        self.pidfd = -1
-        self.ended_by_platform = False
-
-
-class Service:
-    """A program of the platform's that waits for its first connection."""
-
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.arguments: list[str] = plan["arguments"]
-        self.log: int = plan["log"]
-        self.pid = 0
-        self.failures = 0
-        self.rests_until = 0.0
-        self.is_listening = False
-        self.settings = os.memfd_create("settings", os.MFD_CLOEXEC)
-        os.write(self.settings, marshal.dumps(plan["variables"]))
-        if plan["listener"] >= 0:
-            # It was opened before the sandbox, so that other nodes find it from their first moment.
-            self.listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM, 0, plan["listener"])
-            os.set_inheritable(plan["listener"], False)
-            self.is_listening = True
-            return
-        self.listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-        self.listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-        try:
-            self.listener.bind((plan["address"], plan["port"]))
-            self.listener.listen(128)
-            self.is_listening = True
-        except OSError as error:
-            os.write(self.log, f"{plan['address']}:{plan['port']}: {error.strerror}\n".encode())
-
-    def start(self) -> None:
-        """Start the program; it takes the connections itself."""
-        try:
-            os.lseek(self.settings, 0, os.SEEK_SET)
-            self.pid = os.posix_spawn(
-                self.arguments[0],
-                self.arguments,
-                {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, self.settings, 0),
-                    (os.POSIX_SPAWN_DUP2, self.log, 1),
-                    (os.POSIX_SPAWN_DUP2, self.log, 2),
-                    (os.POSIX_SPAWN_DUP2, self.listener.fileno(), 3),
-                ],
-                setsid=True,
-                setsigdef=SIGNALS,
-                setsigmask=[],
-            )
-        except OSError as error:
-            os.write(self.log, f"{self.arguments[0]}: {error.strerror}\n".encode())
-            self.note_end(1)
-        else:
-            prefer_as_victim(self.pid)
-
-    def note_end(self, status: int) -> None:
-        """It is over: the next connection starts it again, unless it cannot work at all."""
-        self.pid = 0
-        self.failures = self.failures + 1 if status else 0
-        self.rests_until = time.monotonic() + SERVICE_PAUSE
-        if self.failures >= SERVICE_FAILURES:
-            self.is_listening = False
-            self.listener.close()
 
 
 class Init:
@@ -216,46 +148,18 @@ class Init:
     def start(self, process: dict[str, Any]) -> None:
         """Start a rank in a session of its own; what cannot start ends like in a shell: 126 or 127."""
         rank = Rank(process["rank"], process["log"])
-        try:
-            os.chdir(process["directory"])
-            program = find_program(process["arguments"][0], process["variables"])
-            rank.pid = os.posix_spawn(
-                program,
-                process["arguments"],
-                process["variables"],
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, rank.log, 1),
-                    (os.POSIX_SPAWN_DUP2, rank.log, 2),
-                ],
-                setsid=True,
-                setsigdef=SIGNALS,
-                setsigmask=[],
-            )
-        except (OSError, ValueError) as error:
-            self.report_unstartable(rank, process["arguments"][0], error)
-            return
+        code = rank.start(process)
         os.close(rank.log)
+        if code:
+            self.report(rank, code, 0)
+            return
         self.running[rank.pid] = rank
         try:
             rank.pidfd = os.pidfd_open(rank.pid)
             self.poller.register(rank.pidfd, select.POLLIN)
         except (AttributeError, OSError):
             rank.pidfd = -1  # before Linux 5.3: noticed at the next look
-        prefer_as_victim(rank.pid)
         self.say(f'{{"event": "started", "rank": {rank.number}, "pid": {rank.pid}, "time": {time.time()}}}')
-
-    def report_unstartable(self, rank: Rank, name: str, error: OSError | ValueError) -> None:
-        code, message = 126, str(error)
-        if isinstance(error, OSError):
-            code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
-            name, message = error.filename or name, error.strerror or message
-        try:
-            os.write(rank.log, f"trainshed: {name}: {message}\n".encode(errors="replace"))
-        except OSError:
-            pass  # a full disk: the exit code says it still
-        os.close(rank.log)
-        self.report(rank, code, 0)
 
     def wait_for_news(self) -> None:
         seconds = REAP_SECONDS if all(rank.pidfd >= 0 for rank in self.running.values()) else 0.05
@@ -443,90 +347,6 @@ class Init:
             self.reap()
 
 
-def has_processes(group: int) -> bool:
-    """Whether a process group still has a member."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def find_program(name: str, variables: dict[str, str]) -> str:
-    """The file that a shell would run for a command's first word."""
-    if "/" in name:
-        return name
-    denied = False
-    for folder in variables.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":"):
-        path = f"{folder or '.'}/{name}"
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            return path
-        denied = denied or os.path.isfile(path)
-    if denied:
-        raise PermissionError(errno.EACCES, "Permission denied", name)
-    raise FileNotFoundError(errno.ENOENT, "command not found", name)
-
-
-def prefer_as_victim(pid: int) -> None:
-    """When memory runs out, the job's process goes before the one that reports it."""
-    try:
-        file = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
-        os.write(file, b"300")
-        os.close(file)
-    except OSError:
-        pass
-
-
-def find_descendants(ancestor: int) -> list[int]:
-    """Every living process below one, found through /proc."""
-    return descendants_of(ancestor, list_processes())
-
-
-class Process:
-    """A living process, as /proc tells."""
-
-    def __init__(self, name: bytes, fields: list[bytes]) -> None:
-        self.name = name
-        self.parent, self.group = int(fields[1]), int(fields[2])
-        # 0: none.
-        self.terminal = int(fields[4])
-
-
-def list_processes() -> dict[int, Process]:
-    """Every living process that can be seen."""
-    processes: dict[int, Process] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-            head, _, rest = os.read(file, 4096).rpartition(b")")
-            fields = rest.split()
-            os.close(file)
-        except OSError:
-            continue
-        if fields[0] != b"Z":
-            processes[int(name)] = Process(head.partition(b"(")[2], fields)
-    return processes
-
-
-def descendants_of(ancestor: int, processes: dict[int, Process]) -> list[int]:
-    """Those of the processes that are below one."""
-    found: list[int] = []
-    seen = {ancestor}
-    grew = True
-    while grew:
-        grew = False
-        for pid, process in processes.items():
-            if process.parent in seen and pid not in seen:
-                seen.add(pid)
-                found.append(pid)
-                grew = True
-    return found
-
-
 def call_library(name: str, *arguments: int) -> int:
     """A function of the C library, without the 5 ms that the `ctypes` package takes to load."""
     import _ctypes
@@ -536,8 +356,10 @@ def call_library(name: str, *arguments: int) -> int:
     return result
 
 
-def main(control: int) -> None:
-    """Run as the sandbox's first process."""
+def main(control: int, *spent: int) -> None:
+    """Run as the sandbox's first process. `spent` are descriptors that have done their part."""
+    for descriptor in spent:
+        os.close(descriptor)
     os.set_inheritable(control, False)
     # The job runs with our uid: it must not trace us or reach our descriptors through /proc.
     call_library("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -548,9 +370,5 @@ def main(control: int) -> None:
     if os.getpid() != 1:
         call_library("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     Init(control).run()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
     sys.stdout.flush()
     os._exit(0)

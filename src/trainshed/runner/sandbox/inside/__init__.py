@@ -1,0 +1,1 @@
+"""What runs alone inside a sandbox, before and beside the job; see `init`."""
