@@ -12,18 +12,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["hold_lock", "remove_tree", "write_durably"]
+__all__ = ["hold_lock", "remove_tree", "replace_file", "sync_folder", "write_durably"]
 
 
 def write_durably(path: Path, data: Any) -> None:
-    """Replace a file so that after a crash it holds either the old content or the new, whole."""
+    """Write JSON so that after a crash the file holds either the old content or the new, whole."""
+    _replace(path, json.dumps(data).encode(), 0o600)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace a file so that after a crash it holds the new content: the old one only if this has not returned."""
+    _replace(path, data, mode)
+    sync_folder(path.parent)
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(data, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainshed.durable import replace_file
 from trainshed.model.errors import InvalidInput, NotAuthenticated, NotFound
 from trainshed.model.home import Home
 
@@ -83,23 +84,10 @@ def save_connection(connection: Connection, home: str | Path | None = None) -> P
 
         # A copy: files that were downloaded once are tidied away.
         kept = path.with_name("ca.pem")
-        _replace(kept, read_authority(connection.ca))
+        replace_file(kept, read_authority(connection.ca).encode())
         data["ca"] = str(kept)
-    _replace(path, json.dumps(data, indent=2))
+    replace_file(path, json.dumps(data, indent=2).encode())
     return path
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def clean_url(url: str) -> str:

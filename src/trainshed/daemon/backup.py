@@ -22,6 +22,7 @@ from typing import IO
 from trainshed import __version__
 from trainshed.daemon.archive import SMALL_FILES, ArchiveWriter
 from trainshed.daemon.home_folder import load_settings, read_marker
+from trainshed.durable import sync_folder
 from trainshed.model.errors import Conflict, HostUnfit, NotFound
 from trainshed.model.home import Home
 
@@ -58,9 +59,7 @@ def write_backup(home: Home, target: Path, *, replace: bool = False) -> BackupSu
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        os.fsync(folder)
-        os.close(folder)
+        sync_folder(target.parent)
     except OSError as fault:
         raise HostUnfit(
             f"The backup could not be written: {fault.strerror}.",

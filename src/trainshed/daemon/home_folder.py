@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed import __version__
+from trainshed.durable import replace_file
 from trainshed.model.errors import Conflict, HostUnfit, InvalidInput
 from trainshed.model.home import Home
 from trainshed.model.settings import ENVIRONMENT_PREFIX, Settings, read_settings
@@ -28,7 +29,6 @@ __all__ = [
     "platform_environment",
     "read_marker",
     "settings_environment",
-    "write_atomically",
     "write_marker",
 ]
 
@@ -38,26 +38,6 @@ HOME_FORMAT = 1
 _KEPT_IN_A_FILE = ("store_access_key", "store_secret_key")
 # What may lie in a home before its first start: written by people, by `trainshed login`, by a first try.
 _BEFORE_FIRST_START = {"settings.toml", "client.json", "ca.pem", "run", "logs"}
-
-
-def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file as a whole: after a crash it holds the old content or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def make_home(path: Path) -> Home:
@@ -93,7 +73,7 @@ def make_home(path: Path) -> Home:
         home.run.mkdir(mode=0o700, exist_ok=True)
         home.logs.mkdir(mode=0o700, exist_ok=True)
         # A full disk still makes empty files: write a little.
-        write_atomically(home.run / "write.check", b"x" * 8192)
+        replace_file(home.run / "write.check", b"x" * 8192)
         (home.run / "write.check").unlink()
     except OSError as fault:
         raise explain_home_fault(home, fault) from None
@@ -129,7 +109,7 @@ def write_marker(home: Home) -> None:
     wanted = {"format": HOME_FORMAT, "version": __version__}
     try:
         if read_marker(home) != wanted:
-            write_atomically(home.marker, json.dumps(wanted).encode() + b"\n", 0o644)
+            replace_file(home.marker, json.dumps(wanted).encode() + b"\n", 0o644)
     except OSError as fault:
         raise explain_home_fault(home, fault) from None
 

@@ -23,12 +23,12 @@ from trainshed.daemon.home_folder import (
     make_home,
     platform_environment,
     read_marker,
-    write_atomically,
     write_marker,
 )
 from trainshed.daemon.preflight import check_host, check_sandbox, check_settings, choose_ports
 from trainshed.daemon.supervisor import read_tail
 from trainshed.daemon.tls import check_tls, find_authority, prepare_tls
+from trainshed.durable import replace_file
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, Unavailable
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
@@ -170,7 +170,7 @@ def _make_first_start(home: Home, settings: Settings) -> str:
         connection = {"url": api_url(settings), "obs_url": obs_url(settings), "token": token}
         if authority := find_authority(home, settings):
             connection["ca"] = str(authority)
-        write_atomically(home.client, json.dumps(connection, indent=2).encode() + b"\n")
+        replace_file(home.client, json.dumps(connection, indent=2).encode() + b"\n")
         finish_first_start(platform)
     finally:
         platform.close()

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed import __version__
-from trainshed.daemon.home_folder import HomeLock, load_settings, settings_environment, write_atomically
+from trainshed.daemon.home_folder import HomeLock, load_settings, settings_environment
+from trainshed.durable import replace_file
 from trainshed.model.home import Home
 
 __all__ = ["CHILDREN", "Supervisor", "main", "read_tail"]
@@ -258,7 +259,7 @@ class Supervisor:
         }
         # A full disk must not take the supervisor down: the state is only for `trainshed status`.
         with contextlib.suppress(OSError):
-            write_atomically(self.home.state, json.dumps(state).encode())
+            replace_file(self.home.state, json.dumps(state).encode())
 
     def _stop_all(self) -> None:
         """SIGTERM to all, grace, SIGKILL to those that are left."""

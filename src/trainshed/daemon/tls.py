@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainshed.daemon.home_folder import explain_home_fault, load_settings, write_atomically
+from trainshed.daemon.home_folder import explain_home_fault, load_settings
+from trainshed.durable import replace_file
 from trainshed.model.errors import HostUnfit, InvalidInput, NotFound, TrainshedError
 from trainshed.model.home import Home
 from trainshed.model.host_name import is_address, is_covered
@@ -88,7 +89,7 @@ def prepare_tls(home: Home, settings: Settings, now: datetime | None = None) -> 
         if settings.tls_certificate:
             facts = check_pair(Path(settings.tls_certificate), Path(settings.tls_key), now)
             if facts[-1].is_self_signed:
-                write_atomically(_given_authority(home), facts[-1].pem.encode(), 0o644)
+                replace_file(_given_authority(home), facts[-1].pem.encode(), 0o644)
             else:
                 _given_authority(home).unlink(missing_ok=True)
             settings = _with_addresses(settings, facts[0])
@@ -98,7 +99,7 @@ def prepare_tls(home: Home, settings: Settings, now: datetime | None = None) -> 
                 _ensure_certificate(home, settings, now)
         authority = find_authority(home, settings)
         trusted = [authority.read_text("ascii")] if authority else []
-        write_atomically(home.tls_bundle, render_bundle(trusted).encode(), 0o644)
+        replace_file(home.tls_bundle, render_bundle(trusted).encode(), 0o644)
     except OSError as fault:
         raise explain_home_fault(home, fault) from None
     return settings
@@ -161,9 +162,9 @@ def _ensure_authority(home: Home, now: datetime) -> None:
             code="authority_unusable",
         )
     if not has_key:
-        write_atomically(home.tls_authority_key, make_key())
+        replace_file(home.tls_authority_key, make_key())
     if not has_certificate:
-        write_atomically(home.tls_authority, make_authority(home.tls_authority_key.read_bytes(), now), 0o644)
+        replace_file(home.tls_authority, make_authority(home.tls_authority_key.read_bytes(), now), 0o644)
     facts = read_certificates(home.tls_authority, str(home.tls_authority))[0]
     if facts.ends <= now:
         raise HostUnfit(
@@ -179,7 +180,7 @@ def _ensure_certificate(home: Home, settings: Settings, now: datetime) -> None:
     names = list_names(settings)
     authority = read_certificates(home.tls_authority, str(home.tls_authority))[0]
     if not home.tls_key.exists():
-        write_atomically(home.tls_key, make_key())
+        replace_file(home.tls_key, make_key())
     home.tls_key.chmod(0o600)
     try:
         facts = check_pair(home.tls_certificate, home.tls_key, now)[0]
@@ -191,7 +192,7 @@ def _ensure_certificate(home: Home, settings: Settings, now: datetime) -> None:
             return
     except HostUnfit as fault:
         if fault.code == "bad_key":
-            write_atomically(home.tls_key, make_key())
+            replace_file(home.tls_key, make_key())
     try:
         issued = issue_certificate(
             home.tls_authority.read_bytes(),
@@ -206,7 +207,7 @@ def _ensure_certificate(home: Home, settings: Settings, now: datetime) -> None:
             hint=f"Bring {home.tls} back from a backup, or remove it for a new CA.",
             code="authority_unusable",
         ) from None
-    write_atomically(home.tls_certificate, issued, 0o644)
+    replace_file(home.tls_certificate, issued, 0o644)
 
 
 def describe_certificate(home: Home, environment: Mapping[str, str]) -> dict[str, Any]:

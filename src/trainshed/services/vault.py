@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 
 from trainshed.db import tables
 from trainshed.db.engine import read
+from trainshed.durable import sync_folder
 from trainshed.model.errors import HostUnfit
 from trainshed.services.platform import Platform
 
@@ -93,11 +94,7 @@ def write_once(path: Path, data: bytes) -> None:
             pass
     finally:
         temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _key(platform: Platform) -> bytes:

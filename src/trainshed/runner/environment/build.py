@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainshed.durable import sync_folder
 from trainshed.model.errors import InvalidInput, TrainshedError
 from trainshed.model.launch_plan import Environment
 from trainshed.runner.environment.failure import HeldErrors, explain_failure, needs_build
@@ -257,11 +258,7 @@ class _Builder:
         # An environment whose interpreter is gone, or that a crash of the machine tore.
         remove_folder(target)
         built.rename(target)
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(target.parent)
 
     def _say(self, text: str) -> None:
         self.log(text.encode() + b"\n")

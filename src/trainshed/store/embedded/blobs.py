@@ -18,8 +18,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from trainshed.durable import sync_folder
 from trainshed.store.embedded.early_sync import begin_sync
-from trainshed.store.embedded.transactions import explain_os_error, explained_errors, sync_folder
+from trainshed.store.embedded.transactions import explain_os_error, explained_errors
 
 __all__ = ["BlobFile", "BlobWriter", "Blobs"]
 

@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from trainshed.durable import sync_folder
 from trainshed.model.errors import InvalidInput
-from trainshed.store.embedded.transactions import explain_os_error, explained_errors, sync_folder
+from trainshed.store.embedded.transactions import explain_os_error, explained_errors
 
 __all__ = ["PartFiles", "SlotWriter"]
 

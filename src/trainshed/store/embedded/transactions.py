@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainshed.durable import sync_folder
 from trainshed.model.errors import TrainshedError, Unavailable
 from trainshed.store.embedded.bucket_memory import BucketMemory
 from trainshed.store.embedded.schema import upgrade_schema
@@ -23,7 +24,6 @@ __all__ = [
     "explain_os_error",
     "explained_errors",
     "locked",
-    "sync_folder",
 ]
 
 T = TypeVar("T")
@@ -285,15 +285,6 @@ def _explain_sqlite_error(error: sqlite3.Error) -> TrainshedError:
         hint="Ask an administrator to look at the disk and at the store's folder.",
         code="store_failed",
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
