@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from trainshed.model.errors import TrainshedError
 from trainshed.store.embedded.transactions import UNCERTAIN
+from trainshed.store.pending_upload import PendingUpload
 from trainshed.store.rules import check_digest
 
 __all__ = ["Reception", "Sink"]
@@ -48,7 +48,7 @@ class Sink(Protocol):
         ...
 
 
-class Reception(Generic[T]):
+class Reception(PendingUpload, Generic[T]):
     """Takes bytes until `commit`; leaving the `with` block without it discards them."""
 
     def __init__(self, sink: Sink, record: Callable[[Sink, Sequence[Path], dict[str, str]], T]) -> None:
@@ -104,14 +104,3 @@ class Reception(Generic[T]):
         if not self._is_over:
             self._is_over = True
             self._blob.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()

@@ -7,10 +7,10 @@ import mmap
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import IO, Protocol
 
 from trainshed.model.errors import TrainshedError
+from trainshed.store.pending_upload import PendingUpload
 from trainshed.store.records import ObjectInfo, Part
 from trainshed.store.rules import check_digest
 
@@ -57,23 +57,7 @@ class _Digests:
             check_digest("SHA-256", self.sha256.hexdigest() if self.sha256 else "unknown", expected_sha256)
 
 
-class _UploadBase:
-    def abort(self) -> None:
-        raise AssertionError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
-
-
-class ObjectUpload(_UploadBase):
+class ObjectUpload(PendingUpload):
     """Takes bytes until `commit`; leaving the `with` block without it discards them.
 
     `put` writes a whole object of that MD5, with the attributes that came late; `begin` opens an upload in parts.
@@ -160,7 +144,7 @@ class ObjectUpload(_UploadBase):
             self._threads.shutdown(cancel_futures=True)
 
 
-class PartReception(_UploadBase):
+class PartReception(PendingUpload):
     """Takes the bytes of a part; a large one is kept in a file of its own until it is known to be right."""
 
     def __init__(

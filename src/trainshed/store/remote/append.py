@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from types import TracebackType
 
 from trainshed.model.errors import TooLarge
+from trainshed.store.pending_upload import PendingUpload
 from trainshed.store.records import ObjectInfo
 from trainshed.store.rules import check_digest
 
@@ -16,7 +16,7 @@ __all__ = ["AppendUpload"]
 _LARGEST = 64 << 20
 
 
-class AppendUpload:
+class AppendUpload(PendingUpload):
     """Takes bytes until `commit`; leaving the `with` block without it discards them."""
 
     def __init__(self, send: Callable[[bytes], ObjectInfo]) -> None:
@@ -48,14 +48,3 @@ class AppendUpload:
     def abort(self) -> None:
         """Discard what was written."""
         self._held.clear()
-
-    def __enter__(self) -> AppendUpload:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
