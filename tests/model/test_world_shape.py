@@ -18,7 +18,7 @@ def test_an_ascend_node_does_not_give_any_number_of_devices(name: str) -> None:
     with pytest.raises(InvalidInput) as fault:
         check_device_count(name)
     assert fault.value.code == "device_count" and fault.value.where == "flavor"
-    assert "1, 2, 4 or 8" in fault.value.message
+    assert "1, 2, 4, 8 or 16" in fault.value.message
 
 
 @pytest.mark.parametrize("name", ["ascend.1", "ascend.2", "ascend.4", "ascend.8", "nvidia.3", "cpu.3", "x"])

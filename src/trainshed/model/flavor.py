@@ -10,6 +10,7 @@ from typing import Literal
 from trainshed.model.errors import InvalidInput, NotFound, suggest
 
 __all__ = [
+    "ASCEND_COUNTS",
     "DEVICE_KINDS",
     "Device",
     "DeviceKind",
@@ -22,6 +23,8 @@ __all__ = [
 
 DeviceKind = Literal["cpu", "nvidia", "ascend"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "nvidia", "ascend")
+# The devices of an Ascend server are connected in groups of four: other counts cannot reach one another.
+ASCEND_COUNTS = (1, 2, 4, 8, 16)
 
 _MEMORY_PER_CPU_MB = 4096
 
@@ -103,7 +106,8 @@ def preset_flavors(nodes: Iterable[Node]) -> list[Flavor]:
             continue
         most = max(node.count(kind) for node in holders)
         pretend = all(device.pretend for node in holders for device in node.devices if device.kind == kind)
-        for count in _sizes(most):
+        counts = [count for count in ASCEND_COUNTS if count <= most] if kind == "ascend" else _sizes(most)
+        for count in counts:
             share = min(node.cpus / node.count(kind) for node in holders)
             memory = min(node.memory_mb // node.count(kind) for node in holders)
             name = f"{kind}.{count}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 from trainshed.model.errors import InvalidInput
-from trainshed.model.flavor import Flavor
+from trainshed.model.flavor import ASCEND_COUNTS, Flavor
 
 __all__ = ["check_device_count", "check_world_shape"]
 
-# The devices of an Ascend server are connected in groups of four: other counts cannot reach one another.
-_ASCEND_COUNTS = (1, 2, 4, 8, 16)
 _WHOLE_SERVER = 8
 _MODELARTS = ("modelarts-v1", "modelarts-v2", "xihe")
 
@@ -18,10 +16,10 @@ _MODELARTS = ("modelarts-v1", "modelarts-v2", "xihe")
 def check_device_count(flavor: str) -> None:
     """Refuse the name of a flavor that asks for a number of Ascend devices that no server gives."""
     match = re.fullmatch(r"ascend\.([0-9]{1,4})", flavor)
-    if match and int(match[1]) not in _ASCEND_COUNTS:
+    if match and int(match[1]) not in ASCEND_COUNTS:
         raise InvalidInput(
-            f"An Ascend node gives a job 1, 2, 4 or 8 devices, not {match[1]}.",
-            hint="Use ascend.1, ascend.2, ascend.4 or ascend.8; `trainshed flavors` lists what this platform offers.",
+            f"An Ascend node gives a job 1, 2, 4, 8 or 16 devices, not {match[1]}.",
+            hint="Use ascend.1, ascend.2, ascend.4 and so on; `trainshed flavors` lists what this platform offers.",
             code="device_count",
             where="flavor",
         )
