@@ -17,6 +17,7 @@ from trainshed.engines.slurm.answers import (
     read_nodes,
     read_partitions,
     read_queue,
+    read_setting,
 )
 from trainshed.engines.slurm.reasons import explain_end
 
@@ -136,6 +137,12 @@ def test_accounting_finds_the_latest_of_a_name() -> None:
     end = read_accounting(text, "trainshed-lab-x-1")
     assert end is not None and (end.state, end.reason, end.signal) == ("CANCELLED", "by 1000", 15)
     assert read_accounting(text, "trainshed-lab-y-1") is None
+
+
+def test_a_setting_of_the_site() -> None:
+    text = "Configuration data\nPreemptMode             = REQUEUE\nPreemptType             = preempt/qos\n"
+    assert read_setting(text, "PreemptType") == "preempt/qos"
+    assert read_setting(text, "Preempt") == read_setting("", "PreemptType") == ""
 
 
 def test_partitions_by_name() -> None:

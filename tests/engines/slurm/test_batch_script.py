@@ -56,6 +56,21 @@ def test_the_script_is_the_golden_one(name: str, tmp_path: Path) -> None:
         assert done.stdout == START.script.rstrip("\n"), done.stderr
 
 
+def test_a_single_machine_needs_no_step_where_slurm_gives_no_warning(tmp_path: Path) -> None:
+    wanted, pool, _ = CASES["one_node_cpu"]
+    launch = AttemptLaunch("7c9e6679-7425-40de-944b-e07fc1f90ae7", 3, (), pool=pool.name, wanted=wanted)
+    script = render_batch_script(launch, pool, START, "lab1", is_warned=False)
+    assert script == (GOLDEN / "one_node_alone.sh").read_text("utf-8")
+    for shell in ("sh", "bash"):
+        environment = {"PATH": "/usr/bin:/bin", "SLURM_NODEID": "0"}
+        done = subprocess.run([shell], input=script, capture_output=True, text=True, env=environment)
+        assert done.stdout == "node 0 as it is\n$(id)\n", done.stderr
+    # Several machines are only reached by one.
+    two, pool, _ = CASES["two_nodes_npu"]
+    launch = AttemptLaunch("j", 1, (), pool=pool.name, wanted=two)
+    assert "exec srun --nodes=2 " in render_batch_script(launch, pool, START, "lab1", is_warned=False)
+
+
 def test_names_lead_back() -> None:
     name = job_name("lab-1", "7c9e6679-7425-40de", 12)
     assert parse_job_name("lab-1", name) == ("7c9e6679-7425-40de", 12)

@@ -193,6 +193,22 @@ def test_a_preempted_attempt_ends_as_the_machines_fault(yard: Any, work: str) ->
     assert len(yard.starts(launch)) == 1
 
 
+def test_a_single_machine_has_a_step_only_where_slurm_warns(yard: Any) -> None:
+    launch = yard.launch("alone")
+    assert "srun" not in yard.engine.dry_run(launch)
+    assert "srun --nodes=2" in yard.engine.dry_run(yard.launch("two", 2))
+    yard.cluster.call("scontrol", "update", "PartitionName=all", "GraceTime=10")
+    try:
+        yard.engine.capacity()
+        assert "srun --nodes=1" in yard.engine.dry_run(launch)
+    finally:
+        yard.cluster.call("scontrol", "update", "PartitionName=all", "GraceTime=0")
+    yard.engine.capacity()
+    assert "srun" not in yard.engine.dry_run(launch)
+    # A partition of which nothing is known may warn as well.
+    assert "srun" in yard.engine.dry_run(yard.launch("unknown", pool="gone"))
+
+
 def test_a_dry_run_shows_the_script_and_no_secret(yard: Any) -> None:
     shown = yard.engine.dry_run(yard.launch("dry", 2))
     assert "#SBATCH --nodes=2" in shown and "SECRET" in shown and "hunter2" not in shown

@@ -24,6 +24,7 @@ __all__ = [
     "read_nodes",
     "read_partitions",
     "read_queue",
+    "read_setting",
 ]
 
 # The name comes last: it is the only field in which others may write a divider.
@@ -143,6 +144,15 @@ def read_partitions(text: str) -> dict[str, dict[str, str]]:
     """The partitions of `scontrol -o show partitions`, by name."""
     rows = [_pairs(line) for line in text.splitlines()]
     return {row["PartitionName"]: row for row in rows if "PartitionName" in row}
+
+
+def read_setting(text: str, name: str) -> str:
+    """One of the site's settings, from `scontrol show config`; empty where it is not told."""
+    for line in text.splitlines():
+        key, is_set, value = line.partition("=")
+        if is_set and key.strip() == name:
+            return value.strip()
+    return ""
 
 
 def read_minutes(text: str) -> int:

@@ -38,10 +38,13 @@ def render_batch_script(
     platform: str,
     exclude: Iterable[str] = (),
     longest: int = 0,
+    *,
+    is_warned: bool = True,
 ) -> str:
     """The script: what the job asks for, then one runner on each of its machines.
 
-    `longest` is for how many minutes the partition runs a job, 0 where it sets no limit.
+    `longest` is for how many minutes the partition runs a job, 0 where it sets no limit. `is_warned` says that Slurm
+    may send SIGTERM some time before it ends the job: steps hear that, the batch script does not.
     """
     wanted = launch.wanted
     if wanted is None:
@@ -90,6 +93,11 @@ def render_batch_script(
             if value
             for line in (f"TRAINSHED_NODE_{name}={value}", f"export TRAINSHED_NODE_{name}")
         ),
+    ]
+    if wanted.nodes == 1 and not is_warned:
+        # The machine on which this script runs is all that there is: a step of its own would only take time.
+        return "\n".join([*lines, start.script.rstrip("\n")]) + "\n"
+    lines += [
         f"start=$(cat <<'{_END}'",
         start.script.rstrip("\n"),
         _END,

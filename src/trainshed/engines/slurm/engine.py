@@ -262,8 +262,9 @@ class SlurmEngine:
 
     def _render(self, launch: AttemptLaunch, pool: Pool, start: RemoteStart) -> str:
         left_out = self._machines.left_out(pool, launch.wanted.nodes) if launch.wanted else []
+        longest, is_warned = self._machines.longest(pool), self._machines.warns(pool)
         return render_batch_script(
-            launch, pool, start, self._platform, left_out, self._machines.longest(pool)
+            launch, pool, start, self._platform, left_out, longest, is_warned=is_warned
         )
 
     def _find(self, submission: Submission, *, fresh: bool = False) -> list[QueuedJob]:

@@ -11,6 +11,7 @@ from trainshed.engines.slurm.answers import (
     read_minutes,
     read_nodes,
     read_partitions,
+    read_setting,
 )
 from trainshed.engines.slurm.attempt_folder import AttemptFolder, Submission
 from trainshed.engines.slurm.bad_nodes import BadNodes
@@ -26,6 +27,8 @@ __all__ = ["Machines"]
 _AT_FAULT = ("runner_lost", "no_python", "platform_unreachable", "no_room", "node_folder", "undelivered")
 # What speaks against those of the job's machines that Slurm itself has given up.
 _ONE_OF_THEM = ("node_failed",)
+# A site's settings change rarely, and a change that comes late does no harm.
+_SETTINGS_SECONDS = 600.0
 
 
 class Machines:
@@ -36,6 +39,8 @@ class Machines:
         self._bad_nodes = bad_nodes
         self._clock = clock
         self._partitions: dict[str, dict[str, str]] = {}
+        # How the site preempts jobs, and when it was asked for that.
+        self._preemption, self._asked_at = "", 0.0
 
     def list_all(self, pools: Sequence[Pool]) -> list[Node]:
         """The machines of all pools; one that belongs to several of them stands there for each."""
@@ -54,14 +59,37 @@ class Machines:
 
     def longest(self, pool: Pool) -> int:
         """For how many minutes a pool's partition runs a job; 0 where it sets no limit, or does not tell."""
+        limits = [read_minutes(row.get("MaxTime", "")) for row in self._partitions_of(pool)]
+        return max(limits) if all(limits) else 0
+
+    def warns(self, pool: Pool) -> bool:
+        """Whether a job may hear of its preemption some time before Slurm ends it, as far as Slurm tells."""
+        if any(option.startswith(("-p", "--partition")) for option in pool.options):
+            return True
+        graces = [row.get("GraceTime", "") for row in self._partitions_of(pool)]
+        # By quality of service a job may have a grace time of which its partition knows nothing.
+        return set(graces) != {"0"} or self._how_preempted() not in ("preempt/none", "preempt/partition_prio")
+
+    def _partitions_of(self, pool: Pool) -> list[dict[str, str]]:
+        """What Slurm says of a pool's partitions, nothing where it does not answer."""
         if not self._partitions:
             try:
                 self._read_partitions()
             except (SlurmRefusal, Unavailable):
-                return 0
-        names = (pool.partition or self._default()).split(",")
-        limits = [read_minutes(self._partitions.get(name, {}).get("MaxTime", "")) for name in names]
-        return max(limits) if all(limits) else 0
+                return [{}]
+        return [self._partitions.get(name, {}) for name in (pool.partition or self._default()).split(",")]
+
+    def _how_preempted(self) -> str:
+        now = self._clock()
+        if not self._preemption or now - self._asked_at > _SETTINGS_SECONDS:
+            try:
+                self._preemption = read_setting(
+                    self._commands.run("scontrol", "show", "config").out, "PreemptType"
+                )
+            except (SlurmRefusal, Unavailable):
+                return ""
+            self._asked_at = now
+        return self._preemption
 
     def _read_partitions(self) -> None:
         text = self._commands.run("scontrol", "-a", "-o", "show", "partitions").out
