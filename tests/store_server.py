@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,12 +79,12 @@ class StoreServer:
         )
 
 
-def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
+def start_server(
+    home: Home, port: int, program: Sequence[str] = (sys.executable, "-m", "trainshed.daemon.store_process")
+) -> subprocess.Popen[bytes]:
     """Start the store process and wait until it answers."""
     environment = {**os.environ, "TRAINSHED_OBS_PORT": str(port), "TRAINSHED_HOST": "127.0.0.1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainshed.daemon.store_process", "--home", str(home.path)], env=environment
-    )
+    process = subprocess.Popen([*program, "--home", str(home.path)], env=environment)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
         try:

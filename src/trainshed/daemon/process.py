@@ -27,6 +27,8 @@ class PlatformProcess:
     home: Home
     settings: Settings
     ready_fd: int = -1
+    # Ports that another process has opened for this one.
+    listeners: tuple[int, ...] = ()
 
     def say_ready(self) -> None:
         """Tell the supervisor that this process does its work from now on."""
@@ -45,11 +47,14 @@ def begin(name: str) -> PlatformProcess:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--parent", type=int, default=0)
     parser.add_argument("--ready-fd", type=int, default=-1)
+    parser.add_argument("--listeners", default="")
     options = parser.parse_args()
     if options.parent:
         die_with(options.parent)
-    if options.ready_fd >= 0:
-        os.set_inheritable(options.ready_fd, False)
+    listeners = tuple(map(int, filter(None, options.listeners.split(","))))
+    for number in (options.ready_fd, *listeners):
+        if number >= 0:
+            os.set_inheritable(number, False)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
@@ -59,7 +64,7 @@ def begin(name: str) -> PlatformProcess:
     for noisy in ("httpx", "alembic", "alembic.runtime.migration", "_granian"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     home = Home(options.home)
-    return PlatformProcess(home, load_settings(home, os.environ, {}), options.ready_fd)
+    return PlatformProcess(home, load_settings(home, os.environ, {}), options.ready_fd, listeners)
 
 
 def die_with(parent: int) -> None:

@@ -55,11 +55,32 @@ def describe_platform(home: Home) -> dict[str, Any]:
         parts = [{"name": "supervisor", "pid": holder, "state": "ready", "restarts": 0, "last_exit": ""}]
         for part in parts + list(state["processes"]):
             description["processes"].append({**part, "memory_mb": resident_mb(int(part["pid"]))})
+            if part["name"] == "store":
+                description["processes"] += _describe_mates(int(part["pid"]))
         description["memory_mb"] = round(sum(part["memory_mb"] for part in description["processes"]), 1)
     description["ports"] = {"api": settings.port, "obs": settings.obs_port}
     description["disk"] = _disk(home.path)
     description["jobs"] = _count_jobs(home, settings.database_url) if marker else {}
     return description
+
+
+def _describe_mates(pid: int) -> list[dict[str, Any]]:
+    """The further processes of a busy object store."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [
+        {
+            "name": "store-mate",
+            "pid": int(child),
+            "state": "ready",
+            "restarts": 0,
+            "last_exit": "",
+            "memory_mb": resident_mb(int(child)),
+        }
+        for child in children
+    ]
 
 
 def resident_mb(pid: int) -> float:

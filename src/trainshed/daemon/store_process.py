@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainshed.daemon.process import begin
+from trainshed.daemon.store_crew import choose_size, mate_command
 from trainshed.daemon.store_server import serve_store
 from trainshed.daemon.tls import watch_certificate
 
@@ -24,6 +25,8 @@ def main() -> int:
         process.settings.host,
         process.settings.obs_port,
         process.say_ready,
+        mate=mate_command(process.home.path),
+        most=choose_size(process.settings.store_processes),
         tls=watch_certificate(process.home, process.settings),
     )
     return 0

@@ -28,6 +28,10 @@ class Settings:
     host: str = _setting("127.0.0.1", "Address that the API, the console and the object store listen on.")
     port: int = _setting(7480, "Port of the API and the console.")
     obs_port: int = _setting(7481, "Port of the object store.")
+    store_processes: int = _setting(
+        0,
+        "Processes that serve the object store when one is too busy; 0 is half of the cores, at most 8.",
+    )
     ssh_port: int = _setting(0, "Port for plain ssh clients, which enter jobs by registered keys; 0 is none.")
     tls: bool = _setting(False, "Speak TLS on both ports, with a certificate from the platform's own CA.")
     tls_certificate: str = _setting(

@@ -7,6 +7,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ T = TypeVar("T")
 # Codes of errors after which nobody can say whether the transaction was committed.
 UNCERTAIN = ("write_interrupted", "store_failed")
 _BUSY_SECONDS = 60.0
+# Transactions of other processes last some milliseconds. SQLite's own waiting soon sleeps for 25 to 100 of them.
+_TURN_SECONDS = 0.001
 _MAX_BATCH = 256
 
 # Connections that were open at a fork: never used again and never closed in the child, because SQLite
@@ -66,6 +69,7 @@ class Transactions:
 
     def _reset(self) -> None:
         self._idle: list[sqlite3.Connection] = []
+        self._idle_writers: list[sqlite3.Connection] = []
         self._pool_lock = threading.Lock()
         self._queue: list[_Pending] = []
         self._queue_lock = threading.Lock()
@@ -74,12 +78,12 @@ class Transactions:
 
     def forget_connections(self) -> None:
         """After a fork: the connections belong to the parent, this process makes its own."""
-        _inherited.extend(self._idle)
+        _inherited.extend(self._idle + self._idle_writers)
         self._reset()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, busy_seconds: float = _BUSY_SECONDS) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self.path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
         )
         # FULL: with a write-ahead log, anything less loses acknowledged writes when the power fails.
         connection.execute("PRAGMA synchronous = FULL")
@@ -179,8 +183,8 @@ class Transactions:
             with explained_errors():
                 for folder in {folder for pending in batch for folder in pending.folders}:
                     sync_folder(folder)
-                connection = self._borrow()
-                connection.execute("BEGIN IMMEDIATE")
+                connection = self._borrow_writer()
+                _begin(connection)
                 before = self.buckets.state()
                 for pending in batch:
                     self._apply(connection, pending)
@@ -205,7 +209,8 @@ class Transactions:
             if connection is not None:
                 if connection.in_transaction:
                     connection.rollback()
-                self._give_back(connection)
+                with self._pool_lock:
+                    self._idle_writers.append(connection)
 
     @staticmethod
     def _apply(connection: sqlite3.Connection, pending: _Pending) -> None:
@@ -225,6 +230,13 @@ class Transactions:
         with explained_errors():
             return self._connect()
 
+    def _borrow_writer(self) -> sqlite3.Connection:
+        """A connection that does not wait for other writers by itself. There are as few as write at the same time."""
+        with self._pool_lock:
+            if self._idle_writers:
+                return self._idle_writers.pop()
+        return self._connect(0.0)
+
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._pool_lock:
             if len(self._idle) < 16:
@@ -235,10 +247,26 @@ class Transactions:
     def close(self) -> None:
         """Close all connections."""
         with self._pool_lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._idle_writers = self._idle + self._idle_writers, [], []
         for connection in idle:
             connection.close()
         self.buckets.close()
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Begin to write, when no other process does."""
+    until = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if (
+                not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+                or time.monotonic() > until
+            ):
+                raise
+        time.sleep(_TURN_SECONDS)
 
 
 @contextmanager

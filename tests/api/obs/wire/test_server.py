@@ -18,7 +18,7 @@ from trainshed.api.obs.desk import Desk
 from trainshed.api.obs.exchange import Exchange
 from trainshed.api.obs.wire.lobby import Limits
 from trainshed.api.obs.wire.request import Request
-from trainshed.api.obs.wire.server import Server
+from trainshed.api.obs.wire.server import Server, open_listeners
 
 LARGE = 24 << 20
 
@@ -58,7 +58,9 @@ class Served:
                 await self._handle(Exchange(request, executor, desk))
 
             server = Server(handle, limits=self._limits)
-            self.port = await server.open("127.0.0.1", 0)
+            listeners = open_listeners("127.0.0.1", 0)
+            self.port = listeners[0].getsockname()[1]
+            server.open(listeners)
             self._ready.set()
             await self._stop.wait()
             self.ended_in_time = await server.close(self.stop_seconds)
@@ -484,7 +486,9 @@ def test_an_understudy_answers_while_the_loop_is_stalled(tmp_path: Path) -> None
     async def serve() -> None:
         server = Server(handle, limits=Limits(look_seconds=0.05), patience=1.5)
         loop.append(asyncio.get_running_loop())
-        port[0] = await server.open("127.0.0.1", 0)
+        listeners = open_listeners("127.0.0.1", 0)
+        port[0] = listeners[0].getsockname()[1]
+        server.open(listeners)
         ready.set()
         await stop.wait()
         await server.close(5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -53,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_discarding = False
         self._is_gone = False
         self._has_ended = False
+        self._is_leaving = False
         self._is_write_paused = False
         self._flush_waiter: asyncio.Future[None] | None = None
 
@@ -311,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def render(self, request: Request, status: int, headers: Mapping[str, str]) -> bytes:
         """The head of an answer."""
-        if self._lobby.is_closing or self._has_ended:
+        if self._lobby.is_closing or self._has_ended or self._is_leaving:
             request.keeps = False
         word = ("keep-alive" if request.head.is_old else "") if request.keeps else "close"
         return render_head(status, headers, self._lobby.date(), word)
@@ -372,10 +374,15 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_gone:
             self._transport.abort()
 
-    def close_idle(self) -> None:
-        """Close if no request is under way; one that is under way is the last."""
+    def leave(self) -> None:
+        """End with the next answer: it asks the client to connect anew."""
+        self._is_leaving = True
+
+    def close_idle(self, since: float = math.inf) -> None:
+        """Close if no request is under way and none was since then; one that is under way is the last."""
         if self._request is None and not self._is_discarding:
-            self._transport.close()
+            if self._since <= since and not self._rest:
+                self._transport.close()
         elif self._request is not None:
             self._request.keeps = False
 

@@ -1,21 +1,34 @@
-"""The HTTP server of the object store: a port, its connections, and their end."""
+"""The HTTP server of the object store: its connections, and their end."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import socket
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from trainshed.api.obs.wire.connection import Connection
 from trainshed.api.obs.wire.lobby import Handler, Limits, Lobby
 from trainshed.api.obs.wire.understudy import Understudy
 
-__all__ = ["Server", "make_tls_context"]
+__all__ = ["Server", "make_tls_context", "open_listeners"]
 
 _BACKLOG = 1024
 # A loop that was not heard of for this long is stalled.
 _PATIENCE = 15.0
+# How many connections are taken at once by a process that is alone, and after how long it tries again when it has no
+# descriptor left for another one.
+_ACCEPTS = 64
+_BREATH_SECONDS = 1.0
+_HANDSHAKE_SECONDS = 30.0
+# Between two requests of one client: who was silent for longer may be asked to connect anew.
+_LEAVE_SECONDS = 2.0
+
+_log = logging.getLogger("trainshed.store")
 
 
 def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -27,8 +40,29 @@ def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
+def open_listeners(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on a port, one for each kind of address that the host has."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
 class Server:
-    """Serves a handler on one port."""
+    """Serves a handler on ports that it may share with other processes."""
 
     def __init__(
         self,
@@ -42,28 +76,65 @@ class Server:
         self._understudies: list[Understudy] = []
         self._lobby = Lobby(handler, limits or Limits())
         self._tls = tls
-        self._server: asyncio.Server | None = None
+        self._listeners: Sequence[socket.socket] = ()
+        self._arriving: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        # Whether other processes take connections from the same ports.
+        self.has_company = False
 
-    async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port."""
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._lobby.connections)
+
+    def open(self, listeners: Sequence[socket.socket], *, has_understudy: bool = True) -> None:
+        """Take connections from now on."""
         loop = asyncio.get_running_loop()
-        scheme = "https" if self._tls else "http"
-        self._server = await loop.create_server(
-            lambda: Connection(self._lobby, scheme),
-            host,
-            port,
-            family=socket.AF_UNSPEC,
-            backlog=_BACKLOG,
-            reuse_address=True,
-            ssl=self._tls,
-        )
-        self._understudies = [
-            Understudy(listener.fileno(), self._patience, self._tls) for listener in self._server.sockets
-        ]
+        self._listeners = listeners
+        for listener in listeners:
+            loop.add_reader(listener, self._accept, listener)
+        if has_understudy:
+            self._understudies = [
+                Understudy(listener.fileno(), self._patience, self._tls) for listener in listeners
+            ]
         self._timer = loop.call_later(self._lobby.limits.look_seconds, self._look)
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take who waits; one at a time when others do the same, so that each gets about as many."""
+        loop = asyncio.get_running_loop()
+        for _ in range(1 if self.has_company else _ACCEPTS):
+            try:
+                stream, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                _log.warning("A connection has to wait: %s", error.strerror)
+                loop.remove_reader(listener)
+                loop.call_later(_BREATH_SECONDS, self._listen_again, listener)
+                return
+            stream.setblocking(False)
+            with contextlib.suppress(OSError):
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = loop.create_task(self._welcome(loop, stream))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    def _listen_again(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    async def _welcome(self, loop: asyncio.AbstractEventLoop, stream: socket.socket) -> None:
+        scheme = "https" if self._tls else "http"
+        try:
+            await loop.connect_accepted_socket(
+                lambda: Connection(self._lobby, scheme),
+                stream,
+                ssl=self._tls,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._tls else None,
+            )
+        except OSError:
+            # Gone already, or no friend of our certificate.
+            stream.close()
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -74,21 +145,32 @@ class Server:
             connection.look(now)
         self._timer = loop.call_later(self._lobby.limits.look_seconds, self._look)
 
+    def share_out(self, among: int) -> None:
+        """Have one of so many clients connect anew, because another process has joined."""
+        self.has_company = True
+        for connection in list(self._lobby.connections)[::among]:
+            connection.leave()
+
+    async def retire(self) -> None:
+        """Take no more requests, and wait for those under way, however long they take."""
+        await self._stop_accepting()
+        while self._lobby.connections:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self._lobby.connections):
+                connection.close_idle(now - _LEAVE_SECONDS)
+            await asyncio.sleep(0.1)
+        self._stop_timer()
+
     async def close(self, seconds: float) -> bool:
         """Take no more requests and let those under way end; tells whether all did in time."""
-        if self._server is not None:
-            self._server.close()
-        for understudy in self._understudies:
-            understudy.stop()
+        until = asyncio.get_running_loop().time() + seconds
+        await self._stop_accepting()
         lobby = self._lobby
-        lobby.is_closing = True
         for connection in list(lobby.connections):
             connection.close_idle()
-        until = asyncio.get_running_loop().time() + seconds
         while lobby.connections and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.02)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         left = list(lobby.connections)
         tasks = [task for connection in left if (task := connection.end()) is not None]
         for task in tasks:
@@ -96,3 +178,21 @@ class Server:
         if tasks:
             await asyncio.wait(tasks, timeout=1)
         return not left
+
+    async def _stop_accepting(self) -> None:
+        listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        for understudy in self._understudies:
+            understudy.stop()
+        if self._arriving:
+            # They were taken, and nobody else will serve them.
+            await asyncio.wait(self._arriving, timeout=_LEAVE_SECONDS)
+        self._lobby.is_closing = True
+        for task in list(self._arriving):
+            task.cancel()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
