@@ -110,6 +110,7 @@ def test_bytes_are_sent_masked_and_whole(size: int) -> None:
     tunnel.finish()
     thread.join(30)
     assert tunnel.receive() == b""
+    assert tunnel.reason == "", "who said goodbye needs no reason"
     tunnel.close()
     assert bytes(heard) == data
 
@@ -127,3 +128,15 @@ def test_a_server_that_hangs_up_or_is_away_is_told() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(Unavailable):
         open_tunnel(f"http://127.0.0.1:{port}", "tsh_x", "/x")
+
+
+def test_a_stream_that_is_cut_says_so() -> None:
+    def serve(connection: socket.socket) -> None:
+        answer(connection)
+        connection.sendall(b"\x82\x09on")
+
+    tunnel, thread = open_to(serve)
+    assert tunnel.receive() == b""
+    assert "was cut" in tunnel.reason
+    tunnel.close()
+    thread.join(10)

@@ -23,6 +23,7 @@ _PIECE = 64 * 1024
 _LONGEST_HEAD = 64 * 1024
 _LONGEST_FRAME = 64 << 20
 _TIMEOUT_SECONDS = 60.0
+_BROKEN = b"The connection to the platform was cut."
 
 
 class Tunnel:
@@ -32,7 +33,8 @@ class Tunnel:
         self._connection = connection
         self._received = bytearray(received)
         self._lock = threading.Lock()
-        # Why the other side closed the stream, if it said so.
+        self._has_finished = False
+        # Why the other side closed the stream, if it said so, or that it was cut.
         self.reason = ""
 
     def send(self, data: bytes) -> None:
@@ -54,6 +56,7 @@ class Tunnel:
 
     def finish(self) -> None:
         """Say that nothing more will be sent."""
+        self._has_finished = True
         try:
             self._send_frame(_CLOSE, struct.pack("!H", 1000))
         except OSError:
@@ -88,7 +91,9 @@ class Tunnel:
                 return _CLOSE, b""
             data = self._take(size)
         except (EOFError, OSError):
-            return _CLOSE, b""
+            # Whoever has said goodbye is not told that nobody waved back.
+            broken = b"" if self._has_finished else _BROKEN
+            return _CLOSE, struct.pack("!H", 1006) + broken
         return first & 0x0F, _mask(data, mask) if mask else data
 
     def _take(self, size: int) -> bytes:

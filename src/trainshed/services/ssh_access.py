@@ -22,7 +22,16 @@ from trainshed.services.identity import EVERYTHING, Caller, identify
 from trainshed.services.platform import Platform
 from trainshed.services.ssh_keys import certify, host_key_of, job_ssh_keys
 
-__all__ = ["SshAccess", "SshEntry", "SshGate", "find_entry", "find_gate", "grant_access", "is_registered"]
+__all__ = [
+    "SshAccess",
+    "SshEntry",
+    "SshGate",
+    "find_entry",
+    "find_gate",
+    "grant_access",
+    "is_registered",
+    "is_training",
+]
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ def find_gate(platform: Platform, caller: Caller, ref: str, node: int = 0) -> Ss
             code="ssh_off",
         )
     is_elsewhere = (folder.path / "claim.json").exists()
-    if not (_is_training(folder) if is_elsewhere else folder.ssh_gate.exists()):
+    if not (is_training(folder) if is_elsewhere else folder.ssh_gate.exists()):
         raise _not_ready(job, node)
     return SshGate(job, folder, launch, is_elsewhere)
 
@@ -183,7 +192,8 @@ def _callers_of_key(platform: Platform, fingerprint: str) -> Iterator[Caller]:
     yield from callers
 
 
-def _is_training(folder: RunFolder) -> bool:
+def is_training(folder: RunFolder) -> bool:
+    """Whether the processes of a node elsewhere run, as it told last."""
     try:
         return bool(json.loads(folder.status.read_bytes()).get("stage") == "training")
     except (OSError, ValueError):

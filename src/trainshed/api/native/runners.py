@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection
 
 from trainshed.api.authentication import PlatformOf
 from trainshed.api.native.models import Model, RequestModel
-from trainshed.api.native.tunnel import carry
+from trainshed.api.native.tunnel import carry, close_with_words
 from trainshed.model.errors import InvalidInput, NotAuthenticated, TrainshedError
 from trainshed.services import failed_start, runner_bundle, runner_gateway, ssh_packages
 from trainshed.services.attempt_tokens import AttemptCaller, authenticate_attempt
@@ -158,7 +158,7 @@ async def answer_ssh(websocket: WebSocket, name: str, node: int, nonce: str) -> 
     except TrainshedError as fault:
         # Accepted first: whoever is refused before that never learns why.
         await websocket.accept()
-        await websocket.close(1008, fault.message.encode()[:120].decode(errors="ignore"))
+        await close_with_words(websocket, 1008, fault.message)
         return
     try:
         await websocket.accept()

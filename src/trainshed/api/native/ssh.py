@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 from fastapi import APIRouter, Response, WebSocket
 from pydantic import Field
 
 from trainshed.api.authentication import CallerOf, PlatformOf, authenticate
 from trainshed.api.native.models import Model, RequestModel
-from trainshed.api.native.tunnel import carry
+from trainshed.api.native.tunnel import carry, close_with_words
 from trainshed.model.errors import TrainshedError
 from trainshed.services import ssh_access, ssh_keys, ssh_tunnels
 from trainshed.services.platform import Platform
-from trainshed.services.ssh_access import SshAccess
+from trainshed.services.ssh_access import SshAccess, SshGate
 from trainshed.services.ssh_keys import SshKeyView
 
 __all__ = ["router", "tunnel_router"]
@@ -81,26 +80,32 @@ async def open_tunnel(websocket: WebSocket, job: str, node: int) -> None:
     """Carry bytes between a caller and the ssh server of a node, as binary messages."""
     platform: Platform = websocket.app.state.platform
 
-    def enter() -> socket.socket:
+    def find_gate() -> SshGate:
         caller = authenticate(platform, websocket, "POST")
-        return ssh_tunnels.open_tunnel(ssh_access.find_gate(platform, caller, job, node))
+        return ssh_access.find_gate(platform, caller, job, node)
 
     try:
-        connection = await asyncio.to_thread(enter)
+        gate = await asyncio.to_thread(find_gate)
+        connection = await ssh_tunnels.open_tunnel(gate)
     except (TrainshedError, OSError) as fault:
         reason = fault.message if isinstance(fault, TrainshedError) else "The node does not answer."
         # Accepted first: whoever is refused before that never learns why.
         await websocket.accept()
-        await websocket.close(_REFUSED, reason.encode()[:120].decode(errors="ignore"))
+        await close_with_words(websocket, _REFUSED, reason)
         return
     tunnels: set[WebSocket] = websocket.app.state.tunnels
     try:
         await websocket.accept()
         if len(tunnels) >= _MOST_TUNNELS:
-            await websocket.close(_TRY_LATER, "Too many connections by ssh at once.")
+            await close_with_words(websocket, _TRY_LATER, "Too many connections by ssh at once.")
             return
         tunnels.add(websocket)
-        await carry(websocket, connection)
+        await carry(
+            websocket,
+            connection,
+            words="The node hung up: the job's processes there have ended, or its ssh server has.",
+            find_end=(lambda: ssh_tunnels.find_end(gate)) if gate.is_elsewhere else None,
+        )
     finally:
         tunnels.discard(websocket)
         connection.close()

@@ -114,8 +114,7 @@ class Visitor(asyncssh.SSHServer):
 
 
 async def _connect_inside(entry: SshEntry) -> asyncssh.SSHClientConnection:
-    gate = await asyncio.to_thread(open_tunnel, entry.gate)
-    gate.setblocking(False)
+    gate = await open_tunnel(entry.gate)
     try:
         return await asyncssh.connect(
             entry.job_id,

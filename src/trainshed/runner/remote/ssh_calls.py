@@ -28,11 +28,18 @@ class SshCalls:
         self._call = call
         self._answered: list[str] = []
         self._open: set[str] = set()
+        self._had_gate = False
 
     def answer(self, names: Iterable[str]) -> None:
-        """Call back for every name that is new."""
+        """Call back for every name that is new.
+
+        Who comes before the gate is there is answered once it is. Who comes after it was taken away is called, too,
+        to hang up: otherwise they would wait until their time is over.
+        """
+        has_gate = self._folder.ssh_gate.exists()
+        self._had_gate = self._had_gate or has_gate
         for name in names:
-            if name in self._answered or len(self._open) >= _MOST or not self._folder.ssh_gate.exists():
+            if name in self._answered or len(self._open) >= _MOST or not self._had_gate:
                 continue
             self._answered = [*self._answered[-_REMEMBERED:], name]
             self._open.add(name)
@@ -41,8 +48,8 @@ class SshCalls:
     def _serve(self, name: str) -> None:
         try:
             with (
-                contextlib.closing(_enter(self._folder)) as inside,
                 contextlib.closing(self._call(name)) as outside,
+                contextlib.closing(_enter(self._folder)) as inside,
             ):
                 _carry(inside, outside)
         except OSError as fault:

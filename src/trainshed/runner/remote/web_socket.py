@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 __all__ = ["WebSocket"]
 
 _SECONDS = 30.0
+_SILENT_SECONDS = 60
 _BINARY, _CLOSE, _PING, _PONG, _TEXT, _REST = 2, 8, 9, 10, 1, 0
 _LONGEST = 16 << 20
 
@@ -36,6 +37,14 @@ class WebSocket:
             raise
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A platform whose machine is gone says nothing: it is asked after a while, and what it does not take ends all.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, _SILENT_SECONDS // 2),
+            (socket.TCP_KEEPINTVL, _SILENT_SECONDS // 6),
+            (socket.TCP_USER_TIMEOUT, _SILENT_SECONDS * 1000),
+        ):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
         self._connection = connection
         self._sending = threading.Lock()
 
