@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -31,6 +34,7 @@ from trainshed.services.sessions import create_login_link
 from trainshed.services.setup import first_start
 
 HOST = "http://console.test"
+TRANSLATIONS = Path(__file__).resolve().parents[2] / "scripts" / "translations.py"
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
 
@@ -219,3 +223,13 @@ def jobs(platform: Platform, admin: Caller) -> Jobs:
 def hostile() -> tuple[str, str]:
     """Text that would run as markup if a page forgot to escape it."""
     return SCRIPT, IMAGE
+
+
+@pytest.fixture(scope="module")
+def translations() -> ModuleType:
+    """The script that collects what is to be translated."""
+    spec = importlib.util.spec_from_file_location("translations", TRANSLATIONS)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

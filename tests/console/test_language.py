@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,15 +13,6 @@ from trainshed.console.words import CODES, DETAILS, PHASES
 from trainshed.model.phase import Detail, Phase
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "translations.py"
-
-
-@pytest.fixture(scope="module")
-def translations() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("translations", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -88,3 +77,20 @@ def test_a_page_in_chinese_and_the_choice_is_kept(browser: Any, jobs: Any) -> No
     assert "已完成" not in browser.get("/jobs?lang=en").text
     browser.cookies.delete("trainshed_lang")
     assert "已完成" in browser.get("/jobs", headers={"Accept-Language": "zh-TW,zh;q=0.9"}).text
+
+
+def test_what_the_platform_says_about_a_job_is_chinese_too(browser: Any, jobs: Any) -> None:
+    message = "Rank 0 ended with exit code 1: the module 'nope' is not installed."
+    ending = {
+        "outcome": "failed",
+        "cause": "user",
+        "code": "exit",
+        "message": message,
+        "hint": "Rerun the job.",
+    }
+    row = jobs.add("broken", phase=Phase.FAILED, ending=ending)
+    for path in (f"/jobs/{row.id}?lang=zh", "/jobs?lang=zh"):
+        page = browser.get(path).text
+        assert "没有安装模块“nope”" in page and "is not installed" not in page
+    assert "请重新运行作业。" in browser.get(f"/jobs/{row.id}?lang=zh").text
+    assert "is not installed" in browser.get(f"/jobs/{row.id}?lang=en").text

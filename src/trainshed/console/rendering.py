@@ -9,6 +9,7 @@ from starlette.responses import HTMLResponse
 
 from trainshed.console.formatting import format_bytes, format_duration, format_moment, format_timestamp
 from trainshed.console.language import LANGUAGES, catalog_of
+from trainshed.console.sentences import sentences_of
 from trainshed.console.words import WORDS
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Renderer:
             moment=format_moment,
             bytes=format_bytes,
             compact=_compact,
+            told=sentences_of(language).translate,
         )
         environment.globals.update(
             languages=LANGUAGES,
