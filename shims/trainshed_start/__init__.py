@@ -33,6 +33,16 @@ def begin():
         run_shell_script(sys.argv)
     if "TRAINSHED_JOB_ID" in variables:
         sys.meta_path.insert(0, _Finder())
+        import atexit
+
+        atexit.register(_leave)
+
+
+def _leave():
+    """Registered before anything of the script's own, and so called after it."""
+    cluster = sys.modules.get("trainshed_start.mindspore_cluster")
+    if cluster is not None:
+        cluster.leave()
 
 
 class _Finder:

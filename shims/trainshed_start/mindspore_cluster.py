@@ -5,7 +5,6 @@ come from here at the call of `init()`: the variables from the ranks that the la
 gave, the scheduler from whoever is rank 0. Whoever was started by `msrun` meets elsewhere and is left alone.
 """
 
-import atexit
 import functools
 import os
 import socket
@@ -13,28 +12,22 @@ import subprocess
 import sys
 import time
 
+from trainshed_start import mindspore_exit
 from trainshed_start.hooks import is_rehearsal, report_fault, say
-from trainshed_start.mindspore_scheduler import count_connections
+from trainshed_start.mindspore_scheduler import count_connections, count_own_connections, is_listening
 
-__all__ = ["change", "prepare"]
+__all__ = ["change", "leave", "prepare"]
 
 _LONGEST_WAIT = 600.0
+# Ranks import at different speeds, and the scheduler starts with rank 0.
+_LONGEST_WAIT_FOR_SCHEDULER = 120.0
 _scheduler = None
-_left_by = {"code": None}
 
 
 def prepare(name):
-    """Before MindSpore loads: what is registered first is called last, after MindSpore has left the cluster."""
+    """Before MindSpore loads: the way out is looked after from the start."""
     if name == "mindspore":
-        atexit.register(_stay_for_the_others)
-        leave = sys.exit
-
-        @functools.wraps(leave)
-        def remembering_exit(*code):
-            _left_by["code"] = code[0] if code else None
-            leave(*code)
-
-        sys.exit = remembering_exit
+        mindspore_exit.prepare()
 
 
 def change(name, module):
@@ -49,11 +42,19 @@ def change(name, module):
             # A real device has a cluster of its own; a rehearsal has none.
             if is_rehearsal() or module.context.get_context("device_target") == "CPU":
                 _join()
+                if os.environ.get("MS_ROLE") == "MS_WORKER":
+                    mindspore_exit.postpone()
         except Exception as fault:
             report_fault("mindspore.communication.init", fault)
         return init(*arguments, **options)
 
     module.init = joining
+
+
+def leave():
+    """Leave the cluster: rank 0 last of all, because the scheduler may end with its node."""
+    _stay_for_the_others()
+    mindspore_exit.leave()
 
 
 def _join():
@@ -81,6 +82,17 @@ def _join():
         return
     if os.environ.get("MS_NODE_ID") == "0" and not _listens(host, int(port)):
         _start_scheduler()
+    if host.startswith("127."):
+        _await_scheduler(int(port))
+
+
+def _await_scheduler(port):
+    """Whoever asks too early is told so by pages of warnings, and asks again only after a while."""
+    deadline = time.monotonic() + _LONGEST_WAIT_FOR_SCHEDULER
+    while not is_listening(port) and time.monotonic() < deadline:
+        if _scheduler is not None and _scheduler.poll() is not None:
+            return
+        time.sleep(0.1)
 
 
 def _chosen_meeting_point():
@@ -130,15 +142,14 @@ def _open_log():
 
 def _stay_for_the_others():
     """The ranks that still work need the scheduler to leave the cluster well, and it ends with this node's last rank."""
-    failed = (
-        hasattr(sys, "last_value") or hasattr(sys, "last_exc") or _left_by["code"] not in (None, 0, False)
-    )
-    if _scheduler is None or failed:
+    if _scheduler is None or mindspore_exit.has_failed():
         return
     deadline = time.monotonic() + _LONGEST_WAIT
     told = time.monotonic() + 5.0
     port = int(os.environ["MS_SCHED_PORT"])
-    while _scheduler.poll() is None and count_connections(port) and time.monotonic() < deadline:
+    while _scheduler.poll() is None and time.monotonic() < deadline:
+        if count_connections(port) <= count_own_connections(port):
+            return
         if told is not None and time.monotonic() > told:
             told = None
             say("rank 0 is done and stays until the other ranks have left MindSpore's scheduler", "trainshed")

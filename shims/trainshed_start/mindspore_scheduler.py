@@ -9,10 +9,13 @@ import signal
 import sys
 import time
 
-__all__ = ["count_connections", "serve"]
+__all__ = ["count_connections", "count_own_connections", "is_listening", "serve"]
 
 _PR_SET_PDEATHSIG = 1
 _ESTABLISHED = "01"
+_LISTENING = "0A"
+# Columns of the kernel's table of connections.
+_LOCAL, _REMOTE, _STATE, _INODE = 1, 2, 3, 9
 
 
 def serve():
@@ -28,15 +31,40 @@ def serve():
 
 def count_connections(port):
     """How many connections this network namespace has to a server on that port."""
-    found = 0
+    return sum(row[_STATE] == _ESTABLISHED and _port(row[_LOCAL]) == port for row in _sockets())
+
+
+def count_own_connections(port):
+    """How many of them are this process's."""
+    own = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            own.add(os.readlink("/proc/self/fd/" + name))
+        except OSError:
+            continue
+    return sum(
+        row[_STATE] == _ESTABLISHED and _port(row[_REMOTE]) == port and f"socket:[{row[_INODE]}]" in own
+        for row in _sockets()
+    )
+
+
+def is_listening(port):
+    """Whether this network namespace has a server on that port."""
+    return any(row[_STATE] == _LISTENING and _port(row[_LOCAL]) == port for row in _sockets())
+
+
+def _sockets():
     for name in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(name) as file:
                 rows = [row.split() for row in file.readlines()[1:]]
         except OSError:
             continue
-        found += sum(row[3] == _ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port for row in rows)
-    return found
+        yield from rows
+
+
+def _port(address):
+    return int(address.rpartition(":")[2], 16)
 
 
 def _native_init():

@@ -2,65 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from trainshed.model.errors import NotFound
-from trainshed.runner.environment.interpreter import find_interpreter
-from trainshed.runner.shims import PATH_FILE, SHIMS_PATH, shims_folder
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from job_process import Run, make_environment, runner_of
 
 
 @pytest.fixture(scope="module", params=["", "3.7"], ids=["own", "3.7"])
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the path file that a job's environment has."""
-    try:
-        interpreter = str(find_interpreter(request.param).executable) if request.param else sys.executable
-    except NotFound:
-        interpreter = sys.executable
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([interpreter, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
-    site = next(folder.glob("lib/python3*/site-packages"))
-    (site / "zz-trainshed-shims.pth").write_text(PATH_FILE.replace(SHIMS_PATH, str(shims_folder())))
-    return folder / "bin" / "python"
+    """The interpreter of an environment as jobs have it."""
+    return make_environment(request.param, tmp_path_factory.mktemp("environment"))
 
 
 @pytest.fixture
 def run(python: Path, tmp_path: Path) -> Run:
     """Run the interpreter as a process of a job, in a folder that holds what `modules` names."""
-
-    def start(
-        *arguments: str, modules: dict[str, str] | None = None, **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        for name, text in (modules or {}).items():
-            file = tmp_path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(textwrap.dedent(text))
-        return subprocess.run(
-            [str(python), *arguments],
-            env={
-                "PATH": os.environ["PATH"],
-                "TRAINSHED_JOB_ID": "j",
-                "PYTHONPATH": str(tmp_path),
-                **variables,
-            },
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return start
+    return runner_of(python, tmp_path)
 
 
 def test_a_shell_script_given_to_python_is_run_by_bash(run: Run) -> None:
@@ -253,9 +214,8 @@ SCHEDULED = {
             held = [listener.accept() for _ in range(9)]
         """,
     "mindspore/communication/management.py": """
-        import atexit, os, socket, time
+        import os, socket, time
         from mindspore import context
-        atexit.register(lambda: held.close())
         def init(backend_name=None):
             for _ in range(200):
                 try:
@@ -338,6 +298,24 @@ def test_ranks_that_are_numbered_from_0_on_every_node_are_put_right(run: Run) ->
         "RANK_ID=0 on node 1 is a rank of node 0" in done.stderr
         and "export RANK_ID=$((node * 8 + i))" in done.stderr
     )
+
+
+def test_rank_0_stays_while_another_rank_needs_the_scheduler(run: Run, tmp_path: Path) -> None:
+    port = free_port()
+    other = (
+        f"import socket, sys, time; held = socket.create_connection(('127.0.0.1', {port})); print(flush=True); "
+        "time.sleep(2); open('left', 'w').close()"
+    )
+    script = f"""
+{JOIN}
+import subprocess, sys
+other = subprocess.Popen([sys.executable, "-c", {other!r}], stdout=subprocess.PIPE)
+other.stdout.readline()
+"""
+    meeting = {"TRAINSHED_REHEARSAL": "1", "TRAINSHED_MS_SCHED": f"127.0.0.1:{port}"}
+    done = run("-c", script, modules=SCHEDULED, RANK_ID="0", RANK_SIZE="2", **meeting)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "left").exists()
 
 
 @pytest.mark.parametrize(
