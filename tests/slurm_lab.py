@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import selectors
@@ -17,6 +16,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import slurm_yard
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # By so many seconds the clock of machines in the pool `skewed` is ahead.
@@ -62,17 +63,6 @@ restarts: {restarts}
 parameters: {{steps: {steps}, pause: {pause}}}
 outputs: {{out: obs://results/{name}/}}
 """
-
-
-def load(path: str, name: str) -> Any:
-    """A module of the tests or benchmarks, by its path."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, REPOSITORY / path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 class Wire:
@@ -363,12 +353,8 @@ def make_skewed_python(folder: Path, seconds: float) -> str:
 def open_lab(support: Any, folder: Path, settings: str = "") -> Iterator[Lab]:
     """A cluster with a platform; both end with it."""
     more = "TaskProlog={folder}/prolog.sh\n"
-    yards = load("tests/engines/slurm/conftest.py", "slurm_yard")
-    module = yards.load_cluster_module()
     # As long as sites give: on a busy machine three seconds are too short for bringing things home.
-    with module.SlurmCluster(
-        nodes=3, cpus=8, port=yards.free_ports(5), lab=True, more=more, kill_wait=20
-    ) as cluster:
+    with slurm_yard.open_cluster(more=more, kill_wait=20) as cluster:
         lab = Lab(support, folder / "home", cluster, settings)
         try:
             lab.start()

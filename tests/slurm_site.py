@@ -5,7 +5,6 @@ Needs root: it makes accounts and a sudo rule, and removes them.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import shutil
@@ -17,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Site", "accounted_cluster", "load_module", "open_site"]
+import slurm_yard
+
+__all__ = ["Site", "accounted_cluster", "open_site"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _SLURMDBD = """\
@@ -39,22 +40,10 @@ PidFile={folder}/slurmdbd.pid
 _PASSWORD = "correct-horse-battery"
 
 
-def load_module(path: str, name: str) -> Any:
-    """A module of the tests or of the benchmarks, once."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, REPOSITORY / path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 def accounted_cluster(folder: Path) -> Any:
     """A cluster of three nodes with slurmdbd and a MariaDB of its own; a context manager."""
-    yards = load_module("tests/engines/slurm/conftest.py", "slurm_yard")
-    module = yards.load_cluster_module()
-    port = yards.free_ports(6)
+    module = slurm_yard.load_cluster_module()
+    port = slurm_yard.free_ports(6)
 
     class Accounted(module.SlurmCluster):  # type: ignore[misc,name-defined]
         """The starter of clusters, with accounting before the controller."""

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from seaweedfs import start_server
 from trainshed.store.external.address import Credentials, parse_place
 from trainshed.store.external.wire import Wire
-
-# Tests are no package; what several rooms share is loaded by its path.
-_loader = SourceFileLoader("seaweedfs", str(Path(__file__).parent / "seaweedfs.py"))
-_shared = sys.modules["seaweedfs"] = ModuleType("seaweedfs")
-_shared.__file__ = _loader.path
-_loader.exec_module(_shared)
 
 SCRIPT = """
 import os, sys, time
@@ -53,7 +45,7 @@ print("done", number, flush=True)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A SeaweedFS that this module may kill, with the bucket `shed`."""
-    server = _shared.start_server(tmp_path_factory.mktemp("seaweedfs"))
+    server = start_server(tmp_path_factory.mktemp("seaweedfs"))
     try:
         endpoint = server.endpoint
         keys = Credentials(endpoint.access_key, endpoint.secret_key)

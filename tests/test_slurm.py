@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import slurm_yard
 
 pytestmark = pytest.mark.slow
 
@@ -54,35 +54,15 @@ outputs: {{out: obs://results/{name}/}}
 """
 
 
-def _load(path: str, name: str) -> Any:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().parent / path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="module")
 def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A platform that hands its jobs to a cluster of three nodes."""
-    yards = _load("engines/slurm/conftest.py", "slurm_yard")
     home = tmp_path_factory.mktemp("lab") / "home"
-    home.mkdir(mode=0o700)
-    python = os.path.realpath(sys.executable)
-    pool = f'[pools.lab]\nengine = "slurm"\npartition = "all"\nrun_as = "service"\npython = "{python}"\n'
-    (home / "settings.toml").write_text(pool)
-    with yards.load_cluster_module().SlurmCluster(
-        nodes=3, cpus=8, port=yards.free_ports(5), lab=True
-    ) as cluster:
-        try:
-            conf = {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
-            platform = support.start_platform(home, environment=conf)
-            assert platform.cli("obs", "mb", "results").exit_code == 0
-            yield platform
-        finally:
-            support.stop_platform(home)
+    with (
+        slurm_yard.open_cluster() as cluster,
+        slurm_yard.start_on_cluster(support, cluster, home, slurm_yard.describe_pool("lab")) as platform,
+    ):
+        yield platform
 
 
 def submit(lab: Any, folder: Path, name: str, wait: int = 0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import slurm_site
+import slurm_yard
 from trainshed.engines.slurm.sudo_rule import render_sudo_rule
 
 pytestmark = [
@@ -43,17 +44,6 @@ outputs: {{out: obs://results/{name}/}}
 """
 
 
-def _site_module() -> Any:
-    name = "slurm_site"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A cluster and a platform, set up as the guide says; ann and bob have accounts, eve has none."""
@@ -62,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with (
         tempfile.TemporaryDirectory(prefix="slurm-site-", dir="/tmp") as folder,
-        _site_module().open_site(Path(folder)) as site,
+        slurm_site.open_site(Path(folder)) as site,
     ):
         site.write_settings(
             f'[pools.lab]\nengine = "slurm"\npartition = "all"\npython = "{site.interpreter}"\n'
@@ -399,14 +389,13 @@ def test_a_site_that_hides_jobs_needs_an_operator(site: Any, support: Any, tmp_p
 
 
 def test_a_stranger_s_job_of_the_same_name_is_not_ours(site: Any, support: Any, tmp_path: Path) -> None:
-    yards = sys.modules["slurm_yard"]
     from trainshed.model.pools import Pool
 
     # This process is root's, so that the other way to another account is tried as well: without sudo.
     pool = Pool(
         "lab", "slurm", "all", python=sys.executable, run_as="user", accounts={"ann": site.names["ann"]}
     )
-    yard = yards.Yard(site.cluster, tmp_path, (pool,))
+    yard = slurm_yard.Yard(site.cluster, tmp_path, (pool,))
     name = f"trainshed-{yard.platform}-mine-1"
     spoof = f"#!/bin/sh\n#SBATCH --job-name={name} --chdir=/ --output=/dev/null\nsleep 300\n"
     taken = site.run_as("bob", "sbatch", "--parsable", input=spoof)
@@ -493,7 +482,6 @@ def _run_script(script: str, folder: Path, variables: dict[str, str]) -> str:
 
 
 def test_what_the_controller_forgot_is_asked_of_accounting(site: Any, tmp_path: Path) -> None:
-    yards = sys.modules["slurm_yard"]
     from trainshed.engines.engine import EXIT_NO_PYTHON
     from trainshed.model.flavor import Flavor
     from trainshed.model.pools import Pool
@@ -502,7 +490,7 @@ def test_what_the_controller_forgot_is_asked_of_accounting(site: Any, tmp_path: 
         Pool(name, "slurm", partition, python=sys.executable)
         for name, partition in (("lab", "all"), ("urgent", "urgent"))
     )
-    yard = yards.Yard(site.cluster, tmp_path, pools)
+    yard = slurm_yard.Yard(site.cluster, tmp_path, pools)
     whole = Flavor("cpu.8", "cpu", 0, 8, 0)
     yard.work = f"exit {EXIT_NO_PYTHON}"
     dead = yard.submit("dead")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import slurm_yard
+import test_slurm_frameworks as jobs
+
 pytestmark = pytest.mark.slow
 
 # Not everybody has its folder on the path.
 IP = shutil.which("ip", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") or ""
-FRAMEWORKS = Path(__file__).resolve().parent / "test_slurm_frameworks.py"
 
 
 class Networks:
@@ -68,43 +68,23 @@ def may_make_networks() -> bool:
     return done.returncode == 0
 
 
-def _load(path: Path, name: str) -> Any:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.mark.skipif(not may_make_networks(), reason="only root may give nodes networks of their own")
 def test_nodes_with_addresses_of_their_own_meet_over_mpi_and_ssh(support: Any, tmp_path: Path) -> None:
-    jobs = _load(FRAMEWORKS, "slurm_frameworks")
-    yards = _load(FRAMEWORKS.parent / "engines/slurm/conftest.py", "slurm_yard")
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
     with (
         Networks(2) as networks,
-        yards.load_cluster_module().SlurmCluster(
+        slurm_yard.open_cluster(
             nodes=2,
-            cpus=8,
-            port=yards.free_ports(4),
-            lab=True,
             memory_mb=8000,
             controller=f"{networks.prefix}.1",
             addresses=f"{networks.prefix}.[11-12]",
             wrap=networks.wrap,
         ) as cluster,
     ):
-        (home / "settings.toml").write_text(
-            f'engine = "slurm"\nhost = "{networks.prefix}.1"\n[pools.lab]\nengine = "slurm"\npartition = "all"\n'
-            f'run_as = "service"\npython = "{os.path.realpath(sys.executable)}"\n'
-            f'node_folder = "{tmp_path}/nodes"\naddresses = "{networks.prefix}.0/24"\n'
+        settings = f'engine = "slurm"\nhost = "{networks.prefix}.1"\n' + slurm_yard.describe_pool(
+            "lab", node_folder=f"{tmp_path}/nodes", addresses=f"{networks.prefix}.0/24"
         )
-        conf = {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
-        try:
-            platform = support.start_platform(home, environment=conf)
+        home = tmp_path / "home"
+        with slurm_yard.start_on_cluster(support, cluster, home, settings, buckets=()) as platform:
             command = (
                 "mpirun --hostfile /job/hostfile --map-by node -np 2 python train.py && "
                 "echo PEERS $(ssh node-1 hostname) $MASTER_ADDR && ssh node-1 touch /tmp/over && touch /tmp/over;"
@@ -114,8 +94,6 @@ def test_nodes_with_addresses_of_their_own_meet_over_mpi_and_ssh(support: Any, t
                 command=f"{command} {jobs.WAIT}; cat /job/rank_table/hccl.json", worker_command=jobs.WAIT,
             )  # fmt: skip
             log = jobs.wait_for_end(platform, "far")
-        finally:
-            support.stop_platform(home)
     assert "rank 0 on far-0 sum 3" in log and "rank 1 on far-1 sum 3" in log
     assert f"PEERS far-1 {networks.prefix}.11" in log
     lines = [line.partition("] ")[2] for line in log.splitlines() if line.startswith("[rank 0]")]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+
+import slurm_yard
 
 pytestmark = pytest.mark.slow
 
@@ -33,15 +31,6 @@ print("finds", sorted(os.listdir(folder)), flush=True)
 if os.environ["TRAINSHED_ATTEMPT"] == "1":
     time.sleep(600)
 """
-
-
-def _load(path: str, name: str) -> Any:
-    loader = SourceFileLoader(name, str(Path(__file__).resolve().parent.parent / path))
-    module = sys.modules.setdefault(name, ModuleType(name))
-    if not hasattr(module, "__file__"):
-        module.__file__ = loader.path
-        loader.exec_module(module)
-    return module
 
 
 class Lab:
@@ -92,20 +81,12 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A platform with a cluster whose jobs have ten seconds when they are preempted."""
-    yards = _load("tests/engines/slurm/conftest.py", "slurm_yard")
     home = tmp_path_factory.mktemp("attempts") / "home"
-    home.mkdir(mode=0o700)
-    python = os.path.realpath(sys.executable)
-    pool = f'[pools.lab]\nengine = "slurm"\npartition = "all"\nrun_as = "service"\npython = "{python}"\n'
-    (home / "settings.toml").write_text(pool)
-    clusters = yards.load_cluster_module()
-    with clusters.SlurmCluster(nodes=3, cpus=8, port=yards.free_ports(5), lab=True) as cluster:
+    pool = slurm_yard.describe_pool("lab")
+    with slurm_yard.open_cluster() as cluster:
         cluster.call("scontrol", "update", "PartitionName=all", "GraceTime=10")
-        try:
-            conf = {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
-            yield Lab(support.start_platform(home, environment=conf), cluster, support)
-        finally:
-            support.stop_platform(home)
+        with slurm_yard.start_on_cluster(support, cluster, home, pool, buckets=()) as platform:
+            yield Lab(platform, cluster, support)
 
 
 def test_warnings_limits_idleness_and_cancelled_jobs(lab: Lab, tmp_path: Path) -> None:

@@ -6,27 +6,21 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-_loader = SourceFileLoader("slurm_lab", str(Path(__file__).with_name("slurm_lab.py")))
-labs = sys.modules["slurm_lab"] = ModuleType("slurm_lab")
-labs.__file__ = _loader.path
-_loader.exec_module(labs)
+import slurm_lab
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with labs.open_lab(support, tmp_path_factory.mktemp("faults")) as lab:
+    with slurm_lab.open_lab(support, tmp_path_factory.mktemp("faults")) as lab:
         yield lab
 
 
@@ -253,7 +247,7 @@ def test_a_machine_whose_clock_is_wrong_harms_nothing(lab: Any, tmp_path: Path) 
     mirror = lab.path / "jobs" / job["id"] / "attempt-1" / "node-0"
     report = json.loads((mirror / "status.json").read_bytes())
     claim = json.loads((mirror / "claim.json").read_bytes())
-    assert abs(claim["clock_lag"] + labs.SKEW) < 60
+    assert abs(claim["clock_lag"] + slurm_lab.SKEW) < 60
     times = [report["started_at"], *(entry["time"] for entry in report["timeline"]), report["ended_at"]]
     assert times == sorted(times) and before - 5 < times[0] and times[-1] < time.time() + 5
 

@@ -7,20 +7,16 @@ import os
 import subprocess
 import sys
 import uuid
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import store_server
 from trainshed.cli.main import cli
 
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[1] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-server = _shared.server
+server = store_server.server
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+import store_server
 from trainshed.client import object_download
 from trainshed.client.object_digest import (
     ObjectDigest,
@@ -31,10 +30,7 @@ from trainshed.client.objects import ObjectClient
 from trainshed.model.errors import Conflict, Unavailable
 from trainshed.store import open_store
 
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[1] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-server = _shared.server
+server = store_server.server
 
 MIB = 1 << 20
 

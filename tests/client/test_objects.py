@@ -7,28 +7,23 @@ import io
 import os
 import socket
 import stat
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+import store_server
 from trainshed.client.object_folders import Meter, copy_folder, download_folder, upload_folder
 from trainshed.client.objects import ObjectClient
 from trainshed.model.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, Unavailable
 from trainshed.store.embedded.check import CheckReport
 from trainshed.store.embedded.store import EmbeddedStore
 
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[1] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-server = _shared.server
+server = store_server.server
 
 
 @pytest.fixture
@@ -217,7 +212,7 @@ def test_a_store_that_is_killed_and_restarted_harms_no_transfer(tmp_path: Path) 
     source.mkdir()
     for number in range(120):
         (source / f"{number}").write_bytes(os.urandom(200_000))
-    server = _shared.make_server(tmp_path / "home")
+    server = store_server.make_server(tmp_path / "home")
     try:
         finished = 0
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+import slurm_yard
 from trainshed.db.engine import read
 from trainshed.db.nodes import all_nodes
 from trainshed.engines.engine import AttemptLaunch, RemoteStart
@@ -25,24 +24,9 @@ from trainshed.services.slurm import platform_tag
 pytestmark = pytest.mark.slow
 
 
-def _load(path: str, name: str) -> Any:
-    if name not in sys.modules:
-        file = Path(__file__).resolve().parents[1] / path
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-yards = _load("engines/slurm/conftest.py", "slurm_yard")
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    module = yards.load_cluster_module()
-    with module.SlurmCluster(nodes=3, cpus=8, port=yards.free_ports(5), lab=True) as running:
+    with slurm_yard.open_cluster() as running:
         yield running
 
 
@@ -60,7 +44,7 @@ def slurm(cluster: Any, make_station: Any) -> Iterator[Any]:
     def start(launch: AttemptLaunch) -> RemoteStart:
         mirror = station.home.jobs / launch.job_id / f"attempt-{launch.attempt}"
         work = station.work if isinstance(station.work, str) else station.work[launch.attempt]
-        return RemoteStart(yards.START, {"MIRROR": str(mirror), "WORK": work})
+        return RemoteStart(slurm_yard.START, {"MIRROR": str(mirror), "WORK": work})
 
     engine = SlurmEngine(
         pools,

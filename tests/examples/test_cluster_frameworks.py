@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import slurm_yard
+
 TESTS = Path(__file__).resolve().parents[1]
 EXAMPLES = TESTS.parent / "examples"
 
@@ -19,23 +20,11 @@ EXAMPLES = TESTS.parent / "examples"
 pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(1200)]
 
 
-def _load_yards() -> Any:
-    name = "slurm_yard"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, TESTS / "engines/slurm/conftest.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="module")
 def cluster_platform(
     support: Any, mnist: Path, share_environments: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     """A platform whose jobs run on a cluster of two nodes, with MNIST in its store."""
-    yards = _load_yards()
     folder = tmp_path_factory.mktemp("cluster")
     home = folder / "home"
     home.mkdir(mode=0o700)
@@ -49,9 +38,7 @@ def cluster_platform(
         'engine = "slurm"\nnode_environment_gb = 1000\n[pools.lab]\nengine = "slurm"\npartition = "all"\n'
         f'run_as = "service"\npython = "{os.path.realpath(sys.executable)}"\nnode_folder = "{folder}/nodes"\n'
     )
-    with yards.load_cluster_module().SlurmCluster(
-        nodes=2, cpus=8, port=yards.free_ports(4), lab=True, memory_mb=16000
-    ) as cluster:
+    with slurm_yard.open_cluster(nodes=2, memory_mb=16000) as cluster:
         try:
             conf = {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
             platform = share_environments(support.start_platform(home, environment=conf))

@@ -8,13 +8,12 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+import store_server
 from trainshed.model.errors import NotFound
 from trainshed.model.settings import Settings
 from trainshed.runner.broker import Broker
@@ -26,12 +25,7 @@ from trainshed.services.platform import open_platform
 from trainshed.store import open_store
 from trainshed.store.object_store import ObjectStore
 
-# Tests are no package; what several rooms share is loaded by its path.
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[1] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-
-server = _shared.server
+server = store_server.server
 
 
 @dataclass

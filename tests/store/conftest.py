@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from seaweedfs import shared_endpoint
 from trainshed.store.embedded.store import EmbeddedStore
 from trainshed.store.external.address import Credentials, parse_place
 from trainshed.store.external.store import ExternalStore
 from trainshed.store.external.wire import Refused, Wire
 from trainshed.store.object_store import ObjectStore
-
-# Tests are no package; what several rooms share is loaded by its path.
-_loader = SourceFileLoader("seaweedfs", str(Path(__file__).parents[1] / "seaweedfs.py"))
-_shared = sys.modules["seaweedfs"] = ModuleType("seaweedfs")
-_shared.__file__ = _loader.path
-_loader.exec_module(_shared)
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +23,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A SeaweedFS that all workers of a test run share, with one bucket: `trainshed`."""
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     base = tmp_path_factory.getbasetemp()
-    endpoint = _shared.shared_endpoint(
-        base.parent if is_worker else base, os.getppid() if is_worker else os.getpid()
-    )
+    endpoint = shared_endpoint(base.parent if is_worker else base, os.getppid() if is_worker else os.getpid())
     wire = Wire(
         parse_place("s3://trainshed", endpoint=endpoint.url),
         Credentials(endpoint.access_key, endpoint.secret_key),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+import store_server
 
 # The clients warn about themselves while they are imported; that is theirs to mend.
 with warnings.catch_warnings():
@@ -22,13 +20,8 @@ with warnings.catch_warnings():
 
 __all__ = ["blobs", "boto3", "obs", "server"]
 
-# Tests are no package; what several rooms share is loaded by its path.
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[2] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-
-server = _shared.server
-blobs = _shared.blobs
+server = store_server.server
+blobs = store_server.blobs
 
 
 def make_s3(server: Any, user: str = "dev", **settings: Any) -> Any:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+import store_server
 from trainshed.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from trainshed.store.external import bucket_records, upkeep
 from trainshed.store.external.address import Credentials, parse_place
@@ -23,10 +20,7 @@ from trainshed.store.external.store import ExternalStore
 from trainshed.store.external.wire import Refused, Wire
 from trainshed.store.object_store import Condition
 
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[2] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-server = _shared.server
+server = store_server.server
 
 
 def another(store: ExternalStore) -> ExternalStore:

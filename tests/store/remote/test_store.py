@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+import store_server
 from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
 from trainshed.db.engine import begin, read
 from trainshed.db.jobs import JobRow, insert_job
@@ -33,10 +31,7 @@ from trainshed.store.outage import Patience
 from trainshed.store.staged_tree import TreeCache, measure
 from trainshed.store.transfer import download_tree, upload_tree
 
-_loader = SourceFileLoader("store_server", str(Path(__file__).parents[2] / "store_server.py"))
-_shared = sys.modules["store_server"] = ModuleType("store_server")
-_loader.exec_module(_shared)
-server = _shared.server
+server = store_server.server
 
 
 @dataclass
