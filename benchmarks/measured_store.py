@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -57,6 +58,14 @@ def peak_memory_mb(pid: int) -> float:
     return 0.0
 
 
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process and the children it has now have used."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(cpu_seconds(int(child)) for child in children)
+
+
 class MeasuredStore:
     """A store with one process, an S3 endpoint and a pair of keys. A context manager."""
 
@@ -106,6 +115,11 @@ class MeasuredStore:
         """The most memory that the process ever had."""
         assert self.process is not None
         return peak_memory_mb(self.process.pid)
+
+    def cpu_seconds(self) -> float:
+        """The processor time that it has used so far."""
+        assert self.process is not None
+        return cpu_seconds(self.process.pid)
 
     def client_environment(self) -> dict[str, str]:
         """What S3 clients read."""

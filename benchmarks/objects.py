@@ -2,7 +2,8 @@
 
 10,000 files of 100 KB and 4 files of 256 MB, up and down, with s5cmd and obstore as clients. All ways take turns
 within each round, so that a busy minute hits all of them; what counts are the ratios. SeaweedFS acknowledges a write
-before it is on the disk; --synced adds one that is told to wait for it, as our store does.
+before it is on the disk; --synced adds one that is told to wait for it, as our store does. Client and server share the
+cores here; what a server would do whose clients are elsewhere is told by the processor time it takes per file.
 
     .venv/bin/python benchmarks/objects.py [--rounds 3] [--files 10000] [--large 4] [--synced] [--json FILE]
 
@@ -150,6 +151,8 @@ class Course:
         self._clients = clients
         self._number = 0
         self.seconds: dict[str, list[float]] = {}
+        # The processor time of the server, in the same places.
+        self.server_seconds: dict[str, list[float]] = {}
 
     def run(self, round_number: int) -> None:
         """One round; the stores change places each time."""
@@ -168,14 +171,20 @@ class Course:
         s5cmd(store, "mb", f"s3://{bucket}")
         try:
             say(f"{store.name}, {client}, {load.name}")
+            used = [store.cpu_seconds()]
             if client == "s5cmd":
                 up = timed(lambda: s5cmd(store, "cp", f"{load.folder}/", f"s3://{bucket}/"))
+                used.append(store.cpu_seconds())
                 down = timed(lambda: s5cmd(store, "cp", f"s3://{bucket}/*", f"{target}/"))
             else:
                 up = timed(lambda: obstore(store, "up", load.folder, bucket))
+                used.append(store.cpu_seconds())
                 down = timed(lambda: obstore(store, "down", target, bucket))
+            used.append(store.cpu_seconds())
             check_download(load, target)
-            self._note(f"{store.name} {client}", load, up, down)
+            way = f"{store.name} {client}"
+            self._note(self.seconds, way, load, up, down)
+            self._note(self.server_seconds, way, load, used[1] - used[0], used[2] - used[1])
         finally:
             shutil.rmtree(target)
             s5cmd(store, "rm", f"s3://{bucket}/*")
@@ -185,25 +194,47 @@ class Course:
         command = ["cp", "-r", str(load.folder), str(target)]
         seconds = timed(lambda: subprocess.run(command, check=True, timeout=600))
         shutil.rmtree(target)
-        self._note("cp -r", load, seconds, seconds)
+        self._note(self.seconds, "cp -r", load, seconds, seconds)
 
-    def _note(self, way: str, load: Load, up: float, down: float) -> None:
-        self.seconds.setdefault(f"{way}|{load.name}|up", []).append(up)
-        self.seconds.setdefault(f"{way}|{load.name}|down", []).append(down)
+    @staticmethod
+    def _note(book: dict[str, list[float]], way: str, load: Load, up: float, down: float) -> None:
+        book.setdefault(f"{way}|{load.name}|up", []).append(up)
+        book.setdefault(f"{way}|{load.name}|down", []).append(down)
 
 
 def show(course: Course, loads: list[Load], clients: list[str]) -> dict[str, float]:
     """Tables for people; returns the ratios to SeaweedFS."""
-    ratios = {}
     median = {name: statistics.median(values) for name, values in course.seconds.items()}
+    used = {name: statistics.median(values) for name, values in course.server_seconds.items()}
     for load in loads:
         per_second = load.count if load.size < 1 << 20 else load.count * load.size / 2**20
         unit = "files/s" if load.size < 1 << 20 else "MiB/s"
         rows = []
         for way in dict.fromkeys(name.split("|")[0] for name in median):
-            up, down = (median[f"{way}|{load.name}|{direction}"] for direction in ("up", "down"))
-            rows.append([way, per_second / up, per_second / down])
-        print_table(f"{load.count} x {load.size // 1000} KB ({unit}, median)", ["way", "up", "down"], rows)
+            row: list[object] = [way]
+            for direction in ("up", "down"):
+                place = f"{way}|{load.name}|{direction}"
+                row += [per_second / median[place], used[place] / load.count * 1000 if place in used else ""]
+            rows.append(row)
+        print_table(
+            f"{load.count} x {load.size // 1000} KB ({unit}, and the server's processor time in ms per file; median)",
+            ["way", "up", "server", "down", "server"],
+            rows,
+        )
+    ratios = compare(median, loads, clients)
+    server_ratios = compare(used, loads, clients)
+    if ratios:
+        rows = [[what, ratio, server_ratios[what]] for what, ratio in ratios.items()]
+        print_table(
+            "How many times as fast as SeaweedFS, and as its server", ["what", "ratio", "server"], rows
+        )
+    return {**ratios, **{f"server time: {what}": ratio for what, ratio in server_ratios.items()}}
+
+
+def compare(median: dict[str, float], loads: list[Load], clients: list[str]) -> dict[str, float]:
+    """How many times our seconds the other store took."""
+    ratios = {}
+    for load in loads:
         for peer, suffix in (("SeaweedFS", ""), ("SeaweedFS, synced", ", both synced")):
             for client in clients:
                 for direction in ("up", "down"):
@@ -212,8 +243,6 @@ def show(course: Course, loads: list[Load], clients: list[str]) -> dict[str, flo
                     )
                     if ours and theirs:
                         ratios[f"{load.name} {direction}, {client}{suffix}"] = theirs / ours
-    if ratios:
-        print_table("How many times as fast as SeaweedFS", ["what", "ratio"], ratios.items())
     return ratios
 
 
