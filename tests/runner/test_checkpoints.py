@@ -100,6 +100,43 @@ def test_only_an_attempt_that_all_nodes_brought_home_counts(store: ObjectStore, 
     assert stage(store, launch(3, 0, 2), tmp_path / "3b") == {"shard0": "new", "shard1": "new"}
 
 
+def test_what_a_node_has_not_touched_never_hides_what_another_wrote(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    for node in (0, 1):
+        write(tmp_path / f"1-{node}", **{f"shard{node}": "old", "best": "best"})
+        bring(store, launch(1, node, 2), tmp_path / f"1-{node}")
+    # Every node of the second attempt has all files, and writes its own one anew.
+    for node in (0, 1):
+        stage(store, launch(2, node, 2), tmp_path / f"2-{node}")
+        write(tmp_path / f"2-{node}", **{f"shard{node}": "new"})
+    for node in (1, 0):
+        bring(store, launch(2, node, 2), tmp_path / f"2-{node}")
+    for node in (0, 1):
+        found = stage(store, launch(3, node, 2), tmp_path / f"3-{node}")
+        assert found == {"shard0": "new", "shard1": "new", "best": "best"}
+    # What the first node removes stays removed.
+    (checkpoint_folder(tmp_path / "3-0") / "best").unlink()
+    for node in (0, 1):
+        bring(store, launch(3, node, 2), tmp_path / f"3-{node}")
+    assert stage(store, launch(4, 1, 2), tmp_path / "4-1") == {"shard0": "new", "shard1": "new"}
+
+
+def test_an_untouched_file_never_replaces_a_newer_one_in_a_place_of_ones_own(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    store.create_bucket("mine", "space")
+    store.put("mine", "run/last", b"old")
+    place = CheckpointFolder(PATH, "mine", "run/")
+    for node in (0, 1):
+        stage(store, launch(1, node, 2, place), tmp_path / f"1-{node}")
+    write(tmp_path / "1-0", last="new")
+    for node in (0, 1):
+        bring(store, launch(1, node, 2, place), tmp_path / f"1-{node}")
+    with store.open("mine", "run/last") as file:
+        assert file.read() == b"new"
+
+
 def test_a_place_of_ones_own_is_there_from_the_first_attempt_on(store: ObjectStore, tmp_path: Path) -> None:
     store.create_bucket("mine", "space")
     store.put("mine", "run/last", b"of an earlier job")

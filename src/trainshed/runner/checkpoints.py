@@ -2,7 +2,8 @@
 
 Where the job names no place of its own, every attempt's folder is kept as a whole: the files first, then a mark
 for each node. Only an attempt that all nodes have marked is used, so that the parts of a checkpoint that
-several nodes wrote always belong together. Files of all nodes are seen by every node.
+several nodes wrote always belong together. Files of all nodes are seen by every node; a node keeps what it has
+written itself, and the first one also what nobody has touched.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from pathlib import Path
 
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.runner.checkpoint_look import (
+    Stamp,
+    checkpoint_folder,
+    read_staged,
+    remember_staged,
+    stamp_of,
+)
 from trainshed.runner.homecoming import try_again
 from trainshed.runner.log_archive import ARCHIVE_BUCKET
 from trainshed.store.object_store import ObjectStore
 from trainshed.store.tenancy import require_own_bucket
-from trainshed.store.transfer import download_tree, upload_tree
+from trainshed.store.transfer import TransferSummary, download_tree, upload_tree
 
 __all__ = ["bring_checkpoints", "checkpoint_folder", "latest_attempt", "stage_checkpoints"]
 
 _ATTEMPT = re.compile(r"attempt-(\d+)/node-(\d+)\.complete")
-
-
-def checkpoint_folder(root: Path) -> Path:
-    """Where the folder lies on this machine."""
-    return root / "checkpoints"
 
 
 def latest_attempt(store: ObjectStore, job_id: str, nodes: int, before: int) -> int:
@@ -61,7 +64,8 @@ def stage_checkpoints(launch: NodeLaunch, store: ObjectStore, root: Path, say: C
             return
         base = f"{launch.job_id}/checkpoints/attempt-{attempt}/"
         # The first node comes last: what it wrote counts where two nodes wrote one name.
-        sources = [(ARCHIVE_BUCKET, f"{base}node-{node}/") for node in reversed(range(launch.node_count))]
+        sources = [(ARCHIVE_BUCKET, f"{base}staged/")]
+        sources += [(ARCHIVE_BUCKET, f"{base}node-{node}/") for node in reversed(range(launch.node_count))]
         where = f"attempt {attempt}"
     files = size = 0
     for bucket, prefix in sources:
@@ -70,6 +74,7 @@ def stage_checkpoints(launch: NodeLaunch, store: ObjectStore, root: Path, say: C
         except NotFound:
             continue
         files, size = files + summary.files, size + summary.bytes
+    remember_staged(root)
     if files:
         say(f"checkpoints: {files} files, {size / 1e6:.1f} MB from {where}, in {plan.path}")
 
@@ -83,11 +88,20 @@ def bring_checkpoints(
     if plan is None or not folder.is_dir() or folder.is_symlink():
         return None
     began = time.monotonic()
+    staged = read_staged(root)
+
+    def is_own(path: str) -> bool:
+        return path not in staged or not _has_stamp(folder / path, staged[path])
+
+    def bring(bucket: str, prefix: str, is_wanted: Callable[[str], bool]) -> TransferSummary:
+        upload = partial(upload_tree, store, folder, bucket, prefix, only_changed=True, is_wanted=is_wanted)
+        return try_again(upload, say)
+
     try:
         if plan.bucket:
             require_own_bucket(store, plan.bucket, launch.workspace_id)
-            upload = partial(upload_tree, store, folder, plan.bucket, plan.prefix, only_changed=True)
-            summary = try_again(upload, say)
+            # What came from there is there; another node may have written it anew.
+            summary = bring(plan.bucket, plan.prefix, is_own)
         else:
             size = _size(folder)
             if limit and size > limit:
@@ -97,10 +111,9 @@ def bring_checkpoints(
                 )
                 return None
             base = f"{launch.job_id}/checkpoints/attempt-{launch.attempt}/"
-            place = f"{base}node-{launch.node_index}/"
-            summary = try_again(
-                partial(upload_tree, store, folder, ARCHIVE_BUCKET, place, only_changed=True), say
-            )
+            summary = bring(ARCHIVE_BUCKET, f"{base}node-{launch.node_index}/", is_own)
+            if launch.node_index == 0 and staged:
+                bring(ARCHIVE_BUCKET, f"{base}staged/", lambda path: not is_own(path))
             try_again(
                 partial(store.put, ARCHIVE_BUCKET, f"{base}node-{launch.node_index}.complete", b""), say
             )
@@ -111,6 +124,13 @@ def bring_checkpoints(
         seconds = time.monotonic() - began
         say(f"checkpoints: {summary.files} files, {summary.bytes / 1e6:.1f} MB kept in {seconds:.1f} s")
     return None
+
+
+def _has_stamp(path: Path, stamp: Stamp) -> bool:
+    try:
+        return stamp_of(path.lstat()) == stamp
+    except OSError:
+        return False
 
 
 def _forget_older(launch: NodeLaunch, store: ObjectStore) -> None:

@@ -112,8 +112,9 @@ def upload_tree(
     *,
     on_progress: Progress | None = None,
     only_changed: bool = False,
+    is_wanted: Callable[[str], bool] = lambda path: True,
 ) -> TransferSummary:
-    """Bring what lies in a local folder into the store, below a prefix.
+    """Bring what lies in a local folder, or what is wanted of it, into the store, below a prefix.
 
     Symbolic links are never followed, and only regular files are read; what is left out is listed. Empty folders
     become markers, and the executable bit is kept. A file that is still being written is taken as long as it
@@ -134,7 +135,7 @@ def upload_tree(
             else:
                 _send(store, tree, path, bucket, prefix + path, tally, only_changed)
 
-        _in_parallel(tree.walk(tally.skip), send, _THREADS_UP)
+        _in_parallel(filter(is_wanted, tree.walk(tally.skip)), send, _THREADS_UP)
     return tally.summary()
 
 
