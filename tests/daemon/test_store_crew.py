@@ -250,7 +250,7 @@ async def work(request):
 
 async def main():
     server, listeners = Server(work), open_listeners("127.0.0.1", 0)
-    server.open(listeners)
+    await server.open(listeners)
     address = listeners[0].getsockname()
     clients = [await asyncio.open_connection(*address) for _ in range(2)]
     tries = Path(sys.argv[1])

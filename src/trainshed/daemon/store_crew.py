@@ -87,6 +87,7 @@ class Crew:
         self._most = most
         self._pace = pace or Pace()
         self._mates: list[_Mate] = []
+        self._is_alone = True
         self._used = 0.0
         self._looked_at = 0.0
         self._busy_looks = 0
@@ -100,6 +101,9 @@ class Crew:
             await asyncio.sleep(self._pace.look_seconds)
             self._bury_dead()
             self._adapt(*self._measure())
+            if self._is_alone != (not self._mates):
+                self._is_alone = not self._mates
+                await self._server.accept(is_alone=self._is_alone)
 
     async def stop(self, seconds: float) -> None:
         """End all mates, which give their requests under way so many seconds."""
@@ -145,7 +149,6 @@ class Crew:
             self._quiet_since = now - self._pace.quiet_seconds / 2
             present[-1].is_leaving = True
             present[-1].tell("retire")
-            self._server.has_company = size > 2
             _log.info("A process of the object store is no longer needed: %s are left.", size - 1)
 
     def _call_mate(self, now: float) -> None:
@@ -194,7 +197,6 @@ class Crew:
             if mate.process.stdin is not None:
                 with contextlib.suppress(OSError):
                     mate.process.stdin.close()
-            self._server.has_company = bool(self._mates)
             if not mate.is_leaving:
                 now = time.monotonic()
                 if now - mate.started_at > _LONGEST_DELAY:

@@ -49,7 +49,7 @@ def serve_store(
         server = Server(handler, tls=_make_context(tls))
         stop = _stop_event()
         listeners = open_listeners(host, port)
-        server.open(listeners)
+        await server.open(listeners)
         crew = Crew(mate, server, listeners, most, pace)
         on_ready()
         tasks = [asyncio.create_task(crew.keep())]
@@ -83,7 +83,6 @@ def serve_beside(
         from trainshed.api.obs.wire.server import Server
 
         server = Server(handler, tls=_make_context(tls))
-        server.has_company = True
         stop = _stop_event()
         retiring: list[asyncio.Task[None]] = []
 
@@ -107,7 +106,7 @@ def serve_beside(
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, listen)
         # The first process answers for all when the disk hangs.
-        server.open([socket.socket(fileno=number) for number in listeners], has_understudy=False)
+        await server.open([socket.socket(fileno=number) for number in listeners], is_alone=False)
         on_ready()
         await stop.wait()
         for task in retiring:

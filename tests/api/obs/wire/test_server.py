@@ -60,7 +60,7 @@ class Served:
             server = Server(handle, limits=self._limits)
             listeners = open_listeners("127.0.0.1", 0)
             self.port = listeners[0].getsockname()[1]
-            server.open(listeners)
+            await server.open(listeners)
             self._ready.set()
             await self._stop.wait()
             self.ended_in_time = await server.close(self.stop_seconds)
@@ -488,7 +488,7 @@ def test_an_understudy_answers_while_the_loop_is_stalled(tmp_path: Path) -> None
         loop.append(asyncio.get_running_loop())
         listeners = open_listeners("127.0.0.1", 0)
         port[0] = listeners[0].getsockname()[1]
-        server.open(listeners)
+        await server.open(listeners)
         ready.set()
         await stop.wait()
         await server.close(5)

@@ -20,9 +20,7 @@ __all__ = ["Server", "make_tls_context", "open_listeners"]
 _BACKLOG = 1024
 # A loop that was not heard of for this long is stalled.
 _PATIENCE = 15.0
-# How many connections are taken at once by a process that is alone, and after how long it tries again when it has no
-# descriptor left for another one.
-_ACCEPTS = 64
+# When there is no descriptor left for another connection.
 _BREATH_SECONDS = 1.0
 _HANDSHAKE_SECONDS = 30.0
 # Between two requests of one client: who was silent for longer may be asked to connect anew.
@@ -77,57 +75,79 @@ class Server:
         self._lobby = Lobby(handler, limits or Limits())
         self._tls = tls
         self._listeners: Sequence[socket.socket] = ()
+        self._servers: list[asyncio.Server] = []
         self._arriving: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        # Whether other processes take connections from the same ports.
-        self.has_company = False
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._lobby.connections)
 
-    def open(self, listeners: Sequence[socket.socket], *, has_understudy: bool = True) -> None:
-        """Take connections from now on."""
+    async def open(
+        self,
+        listeners: Sequence[socket.socket],
+        *,
+        is_alone: bool = True,
+    ) -> None:
+        """Take connections from now on. Alone: no other process serves on the same ports."""
         loop = asyncio.get_running_loop()
         self._listeners = listeners
-        for listener in listeners:
-            loop.add_reader(listener, self._accept, listener)
-        if has_understudy:
+        if is_alone:
             self._understudies = [
                 Understudy(listener.fileno(), self._patience, self._tls) for listener in listeners
             ]
+        await self.accept(is_alone=is_alone)
         self._timer = loop.call_later(self._lobby.limits.look_seconds, self._look)
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Take who waits; one at a time when others do the same, so that each gets about as many."""
+    async def accept(self, *, is_alone: bool) -> None:
+        """Take connections in the way that is fastest, or in one that leaves some to other processes."""
         loop = asyncio.get_running_loop()
-        for _ in range(1 if self.has_company else _ACCEPTS):
-            try:
-                stream, _ = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionError):
-                return
-            except OSError as error:
-                _log.warning("A connection has to wait: %s", error.strerror)
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        for listener in self._listeners:
+            if is_alone:
                 loop.remove_reader(listener)
-                loop.call_later(_BREATH_SECONDS, self._listen_again, listener)
-                return
-            stream.setblocking(False)
-            with contextlib.suppress(OSError):
-                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = loop.create_task(self._welcome(loop, stream))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+                # The loop closes what it was given.
+                self._servers.append(
+                    await loop.create_server(
+                        self._connection, sock=listener.dup(), ssl=self._tls, backlog=_BACKLOG
+                    )
+                )
+            else:
+                loop.add_reader(listener, self._accept, listener)
+
+    def _connection(self) -> Connection:
+        return Connection(self._lobby, "https" if self._tls else "http")
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take one that waits. The loop would take all of them, and leave none to the others."""
+        loop = asyncio.get_running_loop()
+        try:
+            stream, _ = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except OSError as error:
+            _log.warning("A connection has to wait: %s", error.strerror)
+            loop.remove_reader(listener)
+            loop.call_later(_BREATH_SECONDS, self._listen_again, listener)
+            return
+        stream.setblocking(False)
+        with contextlib.suppress(OSError):
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = loop.create_task(self._welcome(loop, stream))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
 
     def _listen_again(self, listener: socket.socket) -> None:
-        if listener in self._listeners:
+        if listener in self._listeners and not self._servers:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def _welcome(self, loop: asyncio.AbstractEventLoop, stream: socket.socket) -> None:
-        scheme = "https" if self._tls else "http"
         try:
             await loop.connect_accepted_socket(
-                lambda: Connection(self._lobby, scheme),
+                self._connection,
                 stream,
                 ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._tls else None,
@@ -147,7 +167,6 @@ class Server:
 
     def share_out(self, among: int) -> None:
         """Have one of so many clients connect anew, because another process has joined."""
-        self.has_company = True
         for connection in list(self._lobby.connections)[::among]:
             connection.leave()
 
@@ -180,6 +199,8 @@ class Server:
         return not left
 
     async def _stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
         listeners, self._listeners = self._listeners, ()
         for listener in listeners:
             asyncio.get_running_loop().remove_reader(listener)
