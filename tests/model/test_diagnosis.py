@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,27 @@ def test_the_first_rank_that_failed_by_itself_is_named() -> None:
     assert (ending.rank, ending.node, ending.exit_code, ending.cause) == (3, 1, 1, "user")
     assert "mindspore" in ending.message and ending.line.startswith("ModuleNotFoundError")
     assert (ending.reason, ending.place) == ("missing_module", "/job/code/train.py:3")
+
+
+def test_a_crash_after_the_training_is_not_told_as_a_meeting_that_failed() -> None:
+    # Rank 14 had met the others, after some warnings, had trained and was leaving.
+    exits = [
+        RankExit(14, 139, signal.SIGSEGV, time=1.0),
+        RankExit(15, 143, 15, time=2.0, ended_by_platform=True),
+    ]
+    tails = {rank: corpus_text("ms_crash_after_training") for rank in (14, 15)}
+    ending = diagnose_ranks(exits, tails, out_of_memory=False, memory_mb=0, node=1)
+    assert (ending.rank, ending.reason, ending.follows) == (14, "unknown", False)
+    assert ending.message == "Rank 14 was ended by signal 11 (SIGSEGV)."
+    assert "native code" in ending.hint
+
+
+def test_what_was_said_in_passing_does_not_explain_a_crash() -> None:
+    tail = "[WARNING] store: Connection reset by peer, once more\n"
+    lost = diagnose_ranks([RankExit(1, 1, time=1.0)], {1: tail}, out_of_memory=False, memory_mb=0)
+    assert (lost.reason, lost.follows) == ("peer_gone", True)
+    crashed = diagnose_ranks([RankExit(1, 139, 11, time=1.0)], {1: tail}, out_of_memory=False, memory_mb=0)
+    assert (crashed.reason, crashed.follows) == ("unknown", False)
 
 
 def test_a_rank_that_lost_its_peer_is_not_blamed() -> None:

@@ -13,6 +13,8 @@ __all__ = ["diagnose_ranks", "telling_line"]
 
 # How near to the first failure another rank's end must be to have brought it about.
 _SAME_MOMENT = 60.0
+# Ends that no other rank brings about: native code of this one crashed.
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
 @dataclass(frozen=True)
@@ -65,21 +67,25 @@ def _blame(suspects: list[RankExit], ended: list[RankExit], tails: Mapping[int, 
     A rank that loses its peer may be gone before the peer itself is: then the peer, whose log tells of an error
     of its own, was first, even if the platform had to end it.
     """
-    first = _Suspect(suspects[0], read_log_end(tails.get(suspects[0].rank, "")))
+    first = _Suspect(suspects[0], _read(suspects[0], tails))
     # Reading a log takes its time: those of other ranks are only asked when the first one points at them.
     if not first.finding.follows:
         return first
     for rank_exit in suspects[1:]:
         if rank_exit.time - first.exit.time > _SAME_MOMENT:
             break
-        finding = read_log_end(tails.get(rank_exit.rank, ""))
+        finding = _read(rank_exit, tails)
         if not finding.follows:
             return _Suspect(rank_exit, finding)
     for rank_exit in ended:
-        finding = read_log_end(tails.get(rank_exit.rank, ""))
+        finding = _read(rank_exit, tails)
         if not finding.follows and (finding.is_known or finding.place):
             return _Suspect(rank_exit, finding)
     return first
+
+
+def _read(rank_exit: RankExit, tails: Mapping[int, str]) -> Finding:
+    return read_log_end(tails.get(rank_exit.rank, ""), crashed=rank_exit.signal in _CRASHES)
 
 
 def _ask_launcher(culprit: _Suspect, launcher_tails: Mapping[str, str]) -> _Suspect:

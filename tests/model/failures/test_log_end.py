@@ -57,6 +57,31 @@ def test_a_caught_error_long_before_the_end_is_no_reason() -> None:
     assert read_log_end(tail).reason == "unknown" and read_log_end(tail).line == "step 199 loss 0.1"
 
 
+def test_ranks_that_still_wait_are_told_apart_from_those_that_met() -> None:
+    waiting = "[WARNING] DISTRIBUTED(9,python): BuildCluster] Topology build timed out., retry(8/3600).\n"
+    met = "[WARNING] DISTRIBUTED(9,python): BuildCluster] Cluster is successfully initialized.\n"
+    assert read_log_end(waiting).reason == "peer_missing"
+    assert read_log_end("importing\n" + waiting).reason == "peer_missing"
+    assert read_log_end(waiting + met).reason == "unknown"
+    assert read_log_end(waiting + met + waiting).reason == "peer_missing"
+    assert read_log_end(waiting + "rank 3 of 16\n").reason == "unknown"
+
+
+def test_a_try_that_is_made_again_is_no_reason() -> None:
+    again = (
+        "Retrying (Retry(total=4, connect=None)) after connection broken by 'NewConnectionError: "
+        "[Errno -3] Temporary failure in name resolution': /simple/pip/\n"
+    )
+    assert read_log_end(again + "loss 0.1\n").reason == "unknown"
+    last = "requests.exceptions.ConnectionError: Temporary failure in name resolution, not retrying\n"
+    assert read_log_end(again + last).reason == "no_network"
+
+
+def test_a_process_that_ended_well_is_no_reason() -> None:
+    assert read_log_end("worker 1: Exit code 0\nstep 7\n").reason == "unknown"
+    assert read_log_end("worker 1: Exit code 10\n").reason == "launcher"
+
+
 def test_a_hostile_log_is_read_in_short_time() -> None:
     for tail in (
         "x" * 70_000,

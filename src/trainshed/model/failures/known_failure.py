@@ -25,6 +25,10 @@ class KnownFailure:
     follows: bool = False
     # Whose fault it is; only what no script can bring about is blamed on the machine.
     cause: Cause = "user"
+    # Said while a rank waits for others, again and again: what the script writes afterwards shows that they came.
+    waiting: bool = False
+    # A line that says that it went well in the end.
+    overcome: str = ""
 
     @cached_property
     def _regex(self) -> re.Pattern[str]:
@@ -36,9 +40,25 @@ class KnownFailure:
         found = self._regex.search(line)
         return tuple(group or "" for group in found.groups()) if found else None
 
+    @cached_property
+    def _overcome(self) -> re.Pattern[str]:
+        return re.compile(self.overcome)
+
+    def is_overcome_by(self, line: str) -> bool:
+        """Whether this line says that nothing came of such a failure."""
+        return bool(self.overcome) and self._overcome.search(line) is not None
+
 
 def known(
-    reason: str, pattern: str, meaning: str, hint: str, *, follows: bool = False, cause: Cause = "user"
+    reason: str,
+    pattern: str,
+    meaning: str,
+    hint: str,
+    *,
+    follows: bool = False,
+    cause: Cause = "user",
+    waiting: bool = False,
+    overcome: str = "",
 ) -> KnownFailure:
     """A known failure, from the text of its pattern."""
-    return KnownFailure(reason, pattern, meaning, hint, follows, cause)
+    return KnownFailure(reason, pattern, meaning, hint, follows, cause, waiting, overcome)

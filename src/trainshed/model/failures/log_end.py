@@ -2,7 +2,8 @@
 
 A log often holds several tracebacks: of an error that was caught, of a rank that failed, of the launcher that
 noticed. They are read from the last one backwards, and what only follows from another failure is passed over
-as long as there is something better.
+as long as there is something better. What was said in passing and then overcome is no reason at all: ranks that
+wait for each other complain until they meet.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from trainshed.model.attempt import Cause
 from trainshed.model.failures import KNOWN_FAILURES, KnownFailure
@@ -34,7 +36,14 @@ _LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python", "<", "/shims/")
 # Said by whoever noticed that a process was gone; an error of its own beside it tells more.
 _LAUNCHER_WORDS = ("launcher", "interrupted")
 _RANK_WITHIN = re.compile(r"\bRank (\d+)\]")
-_IN_PASSING = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|^\[?[IW]\d{4}\b|\w+Warning: ")
+_IN_PASSING = re.compile(
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|^\[?[IW]\d{4}\b|^\[[IW] |\w+Warning: |\b[Rr]etrying\b|\bRetry\(total="
+)
+# Such a line may belong to a failure; any other one is what a script writes while it works.
+_OF_A_FAILURE = re.compile(
+    r"(?i)error|exception|traceback|fail|fatal|critical|fault|abort|kill|terminat|signal|exit|core dumped|time[ds]? ?out"
+    r"|^\W*$|^\s|^[#@*<-]|^frame #|^\[?[EF]\d{4}\b|^\[[EF] "
+)
 # torchrun and mpirun name the process that failed.
 _NAMED_RANK = (
     re.compile(r"^\s*rank\s*: (\d+) \(local_rank: \d+\)"),
@@ -48,6 +57,12 @@ _NAMED_RANK = (
 class _Line:
     text: str
     rank: int
+    number: int = 0
+
+    @property
+    def is_in_passing(self) -> bool:
+        """Whether it was said while work went on, not as the reason for an end."""
+        return _IN_PASSING.search(self.text) is not None and _PYTHON_ERROR.match(self.text) is None
 
 
 @dataclass(frozen=True)
@@ -73,13 +88,17 @@ class Finding:
         return self.reason != UNKNOWN
 
 
-def read_log_end(tail: str) -> Finding:
-    """The finding that explains most of the end of a log."""
+def read_log_end(tail: str, *, crashed: bool = False) -> Finding:
+    """The finding that explains most of the end of a log.
+
+    `crashed` is true of a process that died in native code: what it had said in passing is no reason for that.
+    """
     lines = _clean(tail)
     named = _named_rank(lines)
+    past = _Past(lines, crashed)
     fallback: Finding | None = None
     for passage in _passages(lines):
-        found = _read_passage(passage)
+        found = _read_passage(passage, past)
         if found is None:
             continue
         if not found.follows:
@@ -90,8 +109,40 @@ def read_log_end(tail: str) -> Finding:
     return Finding(UNKNOWN, lines[-1].text.strip() if lines else "", rank=named)
 
 
+class _Past:
+    """What the rest of a log says about a line: whether it was overcome."""
+
+    def __init__(self, lines: list[_Line], crashed: bool) -> None:
+        self._lines = lines
+        self._crashed = crashed
+        self._overcome_at: dict[str, int] = {}
+
+    @cached_property
+    def _last_output(self) -> int:
+        output = (
+            line.number
+            for line in reversed(self._lines)
+            if not line.is_in_passing and not _OF_A_FAILURE.search(line.text)
+        )
+        return next(output, -1)
+
+    def holds(self, failure: KnownFailure, line: _Line) -> bool:
+        """Whether this line can be the reason for the end that came later."""
+        if line.is_in_passing and (self._crashed or not failure.follows):
+            return False
+        if failure.waiting and (line.is_in_passing or self._crashed) and line.number < self._last_output:
+            return False
+        return not failure.overcome or line.number > self._overcome_line(failure)
+
+    def _overcome_line(self, failure: KnownFailure) -> int:
+        if failure.pattern not in self._overcome_at:
+            numbers = (line.number for line in reversed(self._lines) if failure.is_overcome_by(line.text))
+            self._overcome_at[failure.pattern] = next(numbers, -1)
+        return self._overcome_at[failure.pattern]
+
+
 def _clean(tail: str) -> list[_Line]:
-    lines = []
+    lines: list[_Line] = []
     for raw in tail.split("\n"):
         # What a progress bar has overwritten was not on the screen any more.
         text = _ANSI.sub("", raw).rstrip("\r").rsplit("\r", 1)[-1]
@@ -99,7 +150,7 @@ def _clean(tail: str) -> list[_Line]:
         rank = int(next(group for group in tag.groups() if group)) if tag else -1
         text = (text[tag.end() :] if tag else text).rstrip()[:_LINE_LIMIT]
         if text.strip():
-            lines.append(_Line(text, rank))
+            lines.append(_Line(text, rank, len(lines)))
     return lines[-_MOST_LINES:]
 
 
@@ -127,7 +178,7 @@ def _is_chained(lines: list[_Line], index: int) -> bool:
     return index > 0 and lines[index - 1].text.startswith(_CHAINS)
 
 
-def _read_passage(passage: list[_Line]) -> Finding | None:
+def _read_passage(passage: list[_Line], past: _Past) -> Finding | None:
     """What a traceback and the lines behind it say, or lines without a traceback; None if they say nothing."""
     is_traceback = passage[0].text.lstrip().startswith(_TRACEBACK)
     errors = [index for index, line in enumerate(passage) if _PYTHON_ERROR.match(line.text)]
@@ -145,8 +196,8 @@ def _read_passage(passage: list[_Line]) -> Finding | None:
     ]
     consequence: Finding | None = None
     for line in (*(passage[index] for index in reversed(errors)), *reversed(around)):
-        match = _recognize(line.text)
-        if match is None or (_IN_PASSING.search(line.text) and not match[0].follows):
+        match = _recognize(line, past)
+        if match is None:
             continue
         failure, groups = match
         found = Finding(
@@ -176,10 +227,10 @@ def _rank_within(text: str) -> int:
     return int(found[1]) if found else -1
 
 
-def _recognize(line: str) -> tuple[KnownFailure, tuple[str, ...]] | None:
+def _recognize(line: _Line, past: _Past) -> tuple[KnownFailure, tuple[str, ...]] | None:
     for failure in KNOWN_FAILURES:
-        groups = failure.match(line)
-        if groups is not None:
+        groups = failure.match(line.text)
+        if groups is not None and past.holds(failure, line):
             return failure, groups
     return None
 

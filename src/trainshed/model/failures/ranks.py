@@ -73,6 +73,7 @@ RANK_FAILURES = (
         "only {0} of {1} ranks came to the meeting point in time",
         "See which rank has no log or failed early; all ranks need the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE.",
         follows=True,
+        waiting=True,
     ),
     known(
         "peer_missing",
@@ -81,6 +82,7 @@ RANK_FAILURES = (
         "rank 0 was not at the meeting point ({0}) in time",
         "See whether rank 0 failed or started late; MASTER_ADDR and MASTER_PORT must be those of the platform.",
         follows=True,
+        waiting=True,
     ),
     known(
         "peer_missing",
@@ -89,6 +91,7 @@ RANK_FAILURES = (
         "the other nodes did not come to torchrun's meeting point in time",
         "All nodes must run torchrun with the same --nnodes and --rdzv-endpoint. " + _OTHERS,
         follows=True,
+        waiting=True,
     ),
     known(
         "peer_missing",
@@ -101,6 +104,8 @@ RANK_FAILURES = (
         "The scheduler and all workers must run with the same MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM. "
         + _OTHERS,
         follows=True,
+        waiting=True,
+        overcome=r"Cluster is successfully initialized",
     ),
     known(
         "peer_missing",
@@ -109,6 +114,7 @@ RANK_FAILURES = (
         "a rank waited for another one that did not connect (HCCL)",
         _OTHERS + " If all are well, raise HCCL_CONNECT_TIMEOUT.",
         follows=True,
+        waiting=True,
     ),
     known(
         "peer_missing",
@@ -117,6 +123,8 @@ RANK_FAILURES = (
         "the other ranks did not come to the meeting point in time",
         "All nodes need the same --master (PADDLE_MASTER, MASTER_ADDR) and number of nodes. " + _OTHERS,
         follows=True,
+        waiting=True,
+        overcome=r"Successfully connected to",
     ),
     known(
         "peer_silent",
@@ -155,7 +163,7 @@ RANK_FAILURES = (
     ),
     known(
         "launcher",
-        r"Container failed|Exit code -?\d+$|(?:worker|Worker|Scheduler) process.{0,80}(?:exit|fail)|"
+        r"Container failed|Exit code (?!0$)-?\d+$|(?:worker|Worker|Scheduler) process.{0,80}(?:exit|fail)|"
         r"Distributed job exited with exception|ABORT!!! Out of all|Process \d+ terminated with (?:exit code|signal)",
         "a process that the launcher started failed",
         "See the log file of that process (workerlog.N, worker_N.log) among the logs of the job.",
