@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from trainshed.db.engine import read
+from trainshed.db.engine import begin, read
 from trainshed.model.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from trainshed.model.phase import Phase
 from trainshed.services import access_keys, sessions, tokens, users, workspaces
@@ -166,7 +166,8 @@ def test_a_job_acts_with_its_own_credentials_until_it_ends(
     ):
         with pytest.raises(NotAuthenticated):
             refused()
-    revoke_job_credentials(platform, job.id)
+    with begin(platform.engine) as connection:
+        revoke_job_credentials(connection, job.id)
     with read(platform.engine) as connection:
         assert connection.execute(text("SELECT count(*) FROM tokens WHERE job_id IS NOT NULL")).scalar() == 0
 

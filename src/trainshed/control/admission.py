@@ -8,28 +8,28 @@ from trainshed.control.context import Control
 from trainshed.control.making_room import make_room
 from trainshed.control.planning import plan_attempt
 from trainshed.control.queue_view import QueueView, placement_from_row, placement_to_row
-from trainshed.db.attempts import AttemptRow, change_attempt, insert_attempt
-from trainshed.db.engine import begin, read
+from trainshed.control.submissions import Submissions
+from trainshed.db.attempts import AttemptRow, insert_attempt
+from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
-from trainshed.db.users import user_by_id
 from trainshed.dialects.world import OWN_PORTS, PORT_BLOCK
-from trainshed.engines.engine import AttemptLaunch, Wanted
+from trainshed.engines.engine import AttemptLaunch
 from trainshed.model.attempt import Ending
-from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.model.errors import NotFound
 from trainshed.model.flavor import Flavor, Node
 from trainshed.model.launch_plan import NodeLaunch, to_json
 from trainshed.model.phase import Detail, Phase
-from trainshed.model.pools import Pool
 from trainshed.model.queue import Held, Placement, plan_queue
 
-__all__ = ["admit", "hand_over", "launch_of", "note_wait", "submit_attempt"]
+__all__ = ["admit", "hand_over", "launch_of", "submit_attempt"]
 
 # More than so many do not wait in another queue at once: the rest wait here and cost it nothing.
 _MOST_HANDED_OVER = 500
-_DEFAULT_GRACE = 30
+# So many are written in one transaction: other writers wait no longer than that takes.
+_AT_ONCE = 50
 
 
-def admit(control: Control, queue: QueueView) -> int:
+def admit(control: Control, queue: QueueView, submissions: Submissions) -> int:
     """Start every job that the policy lets start; the number of them."""
     stopped = [*queue.to_hand_over, *queue.stranded, *(queue.jobs[item.job_id] for item in queue.waiting)]
     for job in stopped:
@@ -37,7 +37,7 @@ def admit(control: Control, queue: QueueView) -> int:
             _stop_waiting(control, job)
     waiting = [request for request in queue.waiting if not queue.jobs[request.job_id].stop_requested]
     plan = plan_queue(waiting, queue.held, queue.nodes, control.clock(), explain=False)
-    started = hand_over(control, queue)
+    started = hand_over(control, queue, submissions)
     taken_ports = {placement.ports for held in queue.held for placement in held.placements}
     for admission in plan.admissions:
         job = queue.jobs[admission.job_id]
@@ -50,8 +50,10 @@ def admit(control: Control, queue: QueueView) -> int:
             attempt=job.attempt + 1,
             engine="local",
             placements=[placement_to_row(placement) for placement in placements],
-            state="submitting",
+            # Started below, or by the next loop: an attempt that is written is looked for, and started if it is absent.
+            state="running",
             created_at=now,
+            started_at=now,
         )
         with begin(control.database) as connection:
             changed = change_job(
@@ -66,9 +68,10 @@ def admit(control: Control, queue: QueueView) -> int:
             if changed is None:
                 continue
             insert_attempt(connection, attempt)
+            control.grant_credentials(connection, changed)
             where = ", ".join(sorted({placement.node for placement in admission.placements}))
             control.tell(connection, changed, f"Attempt {attempt.attempt} starts on {where}.")
-        submit_attempt(control, changed, attempt, queue)
+        submit_attempt(control, changed, attempt, queue, submissions)
         started += 1
     admitted = {admission.job_id: admission for admission in plan.admissions}
     left = [request for request in waiting if request.job_id not in admitted]
@@ -82,49 +85,55 @@ def admit(control: Control, queue: QueueView) -> int:
     return started
 
 
-def hand_over(control: Control, queue: QueueView) -> int:
+def hand_over(control: Control, queue: QueueView, submissions: Submissions) -> int:
     """Hand jobs to engines that have a queue of their own; the number of them.
 
-    The attempt is written first, as everywhere; the job stays Pending until its nodes live.
+    The attempts are written first, as everywhere; a job stays Pending until its nodes live.
     """
     room = _MOST_HANDED_OVER - sum(queue.is_handed_over(job) for job in queue.jobs.values())
-    done = 0
+    chosen: list[tuple[JobRow, Flavor]] = []
     for job in queue.to_hand_over:
-        if job.stop_requested or done >= room:
+        if job.stop_requested or len(chosen) >= room:
             continue
         try:
-            flavor = queue.flavor_of(job)
+            chosen.append((job, queue.flavor_of(job)))
         except NotFound:
             # The machines that gave the flavor its name are gone for now.
             continue
-        share = Placement("", (), flavor.cpus, flavor.memory_mb)
-        attempt = AttemptRow(
-            job_id=job.id,
-            attempt=job.attempt + 1,
-            engine=queue.pools[job.id].engine,
-            placements=[placement_to_row(share) for _ in range(job.nodes)],
-            state="submitting",
-            created_at=control.clock(),
-        )
+    for start in range(0, len(chosen), _AT_ONCE):
+        written: list[tuple[JobRow, AttemptRow, Flavor]] = []
         with begin(control.database) as connection:
-            changed = change_job(
-                connection, job, detail=Detail.IN_SLURM.value, attempt=attempt.attempt, wait=None
-            )
-            if changed is None:
-                continue
-            insert_attempt(connection, attempt)
-            words = f"Attempt {attempt.attempt} is handed to Slurm, pool {queue.pools[job.id].name}."
-            control.tell(connection, changed, words)
-        submit_attempt(control, changed, attempt, queue)
-        done += 1
-    return done
+            for job, flavor in chosen[start : start + _AT_ONCE]:
+                share = Placement("", (), flavor.cpus, flavor.memory_mb)
+                attempt = AttemptRow(
+                    job_id=job.id,
+                    attempt=job.attempt + 1,
+                    engine=queue.pools[job.id].engine,
+                    placements=[placement_to_row(share) for _ in range(job.nodes)],
+                    state="submitting",
+                    created_at=control.clock(),
+                )
+                changed = change_job(
+                    connection, job, detail=Detail.IN_SLURM.value, attempt=attempt.attempt, wait=None
+                )
+                if changed is None:
+                    continue
+                insert_attempt(connection, attempt)
+                words = f"Attempt {attempt.attempt} is handed to Slurm, pool {queue.pools[job.id].name}."
+                control.tell(connection, changed, words)
+                written.append((changed, attempt, flavor))
+        for changed, attempt, flavor in written:
+            submissions.begin(changed, attempt, flavor, queue.pools[changed.id])
+    return len(chosen)
 
 
-def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueView) -> None:
+def submit_attempt(
+    control: Control, job: JobRow, attempt: AttemptRow, queue: QueueView, submissions: Submissions
+) -> None:
     """Hand an attempt to its engine. Safe to repeat: an engine starts an attempt once."""
     flavor = queue.flavor_of(job)
     if control.engines[attempt.engine].queues:
-        _submit_to_queue(control, job, attempt, flavor, queue.pools[job.id])
+        submissions.begin(job, attempt, flavor, queue.pools[job.id])
         return
     placements = tuple(placement_from_row(row) for row in attempt.placements)
     nodes = launch_of(control, job, attempt.attempt, flavor, placements)
@@ -132,42 +141,6 @@ def submit_attempt(control: Control, job: JobRow, attempt: AttemptRow, queue: Qu
     if any(node.ssh_port for node in nodes):
         secrets |= control.open_ssh_keys(job)
     control.engines[attempt.engine].submit(AttemptLaunch(job.id, attempt.attempt, nodes, secrets=secrets))
-    if attempt.state == "submitting":
-        with begin(control.database) as connection:
-            change_attempt(connection, attempt, state="running", started_at=control.clock())
-
-
-def _submit_to_queue(control: Control, job: JobRow, attempt: AttemptRow, flavor: Flavor, pool: Pool) -> None:
-    with read(control.database) as connection:
-        owner = user_by_id(connection, job.owner_id)
-    wanted = Wanted(
-        job.nodes, flavor, int(job.spec.get("time_limit", 0)), int(job.spec.get("grace", _DEFAULT_GRACE))
-    )
-    launch = AttemptLaunch(
-        job.id,
-        attempt.attempt,
-        (),
-        pool=pool.name,
-        owner=owner.name if owner else "",
-        wanted=wanted,
-    )
-    try:
-        control.engines[attempt.engine].submit(launch)
-    except TrainshedError as fault:
-        # It passes, or somebody mends it; until then the job says why it waits. The next pass tries again.
-        note_wait(control, job, fault.message, fault.hint)
-
-
-def note_wait(control: Control, job: JobRow, reason: str, hint: str = "") -> JobRow | None:
-    """Remember why a job waits in its engine's queue; the story tells every new reason once."""
-    wait = {"reason": reason, "hint": hint}
-    if job.wait == wait:
-        return job
-    with begin(control.database) as connection:
-        changed = change_job(connection, job, wait=wait)
-        if changed is not None and (job.wait or {}).get("reason") != reason:
-            control.tell(connection, changed, reason)
-    return changed
 
 
 def launch_of(

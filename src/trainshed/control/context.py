@@ -34,7 +34,9 @@ class Control:
     resolve: Callable[[str, str | None, JobRow], Environment]
     # The values of a job's secret variables, its temporary credentials included.
     open_secrets: Callable[[JobRow], dict[str, str]]
-    revoke_credentials: Callable[[str], None]
+    # Within the transaction that begins an attempt, and within that of the job's end.
+    grant_credentials: Callable[[Connection, JobRow], object]
+    revoke_credentials: Callable[[Connection, str], None]
     # The keys by which a job's nodes reach each other, and its owner reaches them.
     open_ssh_keys: Callable[[JobRow], dict[str, str]] = lambda job: {}
     # Puts messages about a job on their way to whoever wants to be told, within the transaction of the event.

@@ -9,14 +9,17 @@ import socket
 import threading
 import time
 
+from trainshed.control.active_jobs import ActiveJobs
 from trainshed.control.admission import admit
 from trainshed.control.cleaning import discard_old_attempts
 from trainshed.control.context import Control
 from trainshed.control.creation import Creation
-from trainshed.control.queue_view import load_queue
+from trainshed.control.queue_view import QueueView, load_queue
+from trainshed.control.submissions import Submissions
+from trainshed.control.wait_notes import WaitNotes
 from trainshed.control.watching import watch_job
 from trainshed.db.engine import begin, read
-from trainshed.db.jobs import active_jobs, job_by_id
+from trainshed.db.jobs import JobRow
 from trainshed.db.lease import acquire_lease, release_lease, renew_lease
 from trainshed.db.nodes import replace_nodes
 from trainshed.model.errors import TrainshedError
@@ -29,6 +32,8 @@ _LEASE_SECONDS = 15.0
 # How long the loop sleeps when nobody rings: with attempts under way, and without.
 _BUSY_SLEEP = 0.5
 _IDLE_SLEEP = 2.0
+# A pass is followed by a rest of half its length, rung or not: what rings meanwhile is one pass, not many.
+_REST_SHARE, _LONGEST_REST = 0.5, 0.1
 _CAPACITY_EVERY = 30.0
 # After one that could not tell.
 _CAPACITY_AGAIN = 5.0
@@ -71,7 +76,9 @@ class ControlLoop:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._doorbell = Doorbell(control)
+        self._active = ActiveJobs()
         self._creation = Creation(control)
+        self._submissions = Submissions(control)
         self._next_capacity = 0.0
         self._next_cleaning = time.monotonic() + 5
         self._next_tidying = time.monotonic() + 30
@@ -82,8 +89,8 @@ class ControlLoop:
         fence: int | None = None
         renewed = 0.0
         while not stop.is_set():
+            now = time.monotonic()
             try:
-                now = time.monotonic()
                 if fence is None:
                     fence = self._acquire(holder)
                     renewed = now
@@ -103,8 +110,10 @@ class ControlLoop:
                 log.exception("the pass failed")
                 active = True
                 stop.wait(1.0)
+            stop.wait(min(_LONGEST_REST, _REST_SHARE * (time.monotonic() - now)))
             self._doorbell.wait(_BUSY_SLEEP if active else _IDLE_SLEEP)
         self._creation.close()
+        self._submissions.close()
         if fence is not None:
             with begin(self._control.database) as connection:
                 release_lease(connection, _LEASE, holder, fence)
@@ -127,9 +136,25 @@ class ControlLoop:
                 with begin(control.database) as connection:
                     replace_nodes(connection, engine.name, nodes)
         with read(control.database) as connection:
-            jobs = active_jobs(connection)
+            jobs = self._active.load(connection)
             queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
-        freed: set[str] = set()
+        if self._watch(jobs, queue):
+            with read(control.database) as connection:
+                jobs = self._active.load(connection)
+                queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
+        if queue.waiting or queue.to_hand_over or queue.stranded:
+            admit(control, queue, self._submissions)
+        if now >= self._next_cleaning:
+            discard_old_attempts(control)
+            self._next_cleaning = now + _CLEAN_EVERY
+        if now >= self._next_tidying:
+            control.tidy_up()
+            self._next_tidying = now + _TIDY_EVERY
+        return bool(jobs)
+
+    def _watch(self, jobs: list[JobRow], queue: QueueView) -> bool:
+        """Move every job on that is being created or that an engine has; whether one gave its devices back."""
+        control, notes, freed = self._control, WaitNotes(self._control), False
         for job in jobs:
             try:
                 if job.phase is Phase.CREATING:
@@ -140,27 +165,14 @@ class ControlLoop:
                     continue
                 if not job.phase.holds_devices and not queue.is_handed_over(job):
                     continue
-                if watch_job(control, job, attempt, queue):
-                    freed.add(job.id)
+                if self._submissions.is_under_way(job.id, attempt.attempt):
+                    continue
+                freed |= watch_job(control, job, attempt, queue, self._submissions, notes)
             except Exception:
                 # The fault of one job must not stop the others.
                 log.exception("job %s could not be moved on", job.id)
-        if freed:
-            # What the others hold and wait for has not changed: reading a long queue again costs most of a pass.
-            with read(control.database) as connection:
-                again = [job_by_id(connection, job_id) for job_id in freed]
-                jobs = [job for job in jobs if job.id not in freed]
-                jobs += [job for job in again if job is not None and not job.phase.is_terminal]
-                queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
-        if queue.waiting or queue.to_hand_over or queue.stranded:
-            admit(control, queue)
-        if now >= self._next_cleaning:
-            discard_old_attempts(control)
-            self._next_cleaning = now + _CLEAN_EVERY
-        if now >= self._next_tidying:
-            control.tidy_up()
-            self._next_tidying = now + _TIDY_EVERY
-        return bool(jobs)
+        notes.write()
+        return freed
 
     def _acquire(self, holder: str) -> int | None:
         with begin(self._control.database) as connection:

@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from trainshed.control.admission import note_wait, submit_attempt
+from trainshed.control.admission import submit_attempt
 from trainshed.control.context import Control
 from trainshed.control.queue_view import QueueView
+from trainshed.control.submissions import Submissions
+from trainshed.control.wait_notes import WaitNotes
 from trainshed.db.attempts import AttemptRow, change_attempt
 from trainshed.db.engine import begin
 from trainshed.db.jobs import JobRow, change_job
@@ -25,18 +27,21 @@ from trainshed.model.progress import AttemptFacts, NodeFacts, Step, decide_step
 __all__ = ["watch_job"]
 
 
-def watch_job(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueView) -> bool:
+def watch_job(
+    control: Control,
+    job: JobRow,
+    attempt: AttemptRow,
+    queue: QueueView,
+    submissions: Submissions,
+    notes: WaitNotes,
+) -> bool:
     """Move a job that an engine has one step on; True when it gave its devices back."""
     engine = control.engines[attempt.engine]
     seen = engine.describe(job.id, attempt.attempt, job.nodes)
-    if job.phase is Phase.PENDING and any(_has_begun(node) for node in seen):
-        begun = _begin(control, job, attempt)
-        if begun is None:
-            return False
-        job, attempt = begun
+    begins = job.phase is Phase.PENDING and any(_has_begun(node) for node in seen)
     step = decide_step(
         AttemptFacts(
-            job.phase,
+            Phase.RUNNING if begins else job.phase,
             job.attempt,
             job.restarts,
             job.starts_without_launch,
@@ -51,16 +56,14 @@ def watch_job(control: Control, job: JobRow, attempt: AttemptRow, queue: QueueVi
         [NodeFacts(node.state, node.report, node.reason) for node in seen],
     )
     if step.kind == "submit":
-        submit_attempt(control, job, attempt, queue)
+        submit_attempt(control, job, attempt, queue, submissions)
         return False
     if step.detail is Detail.IN_SLURM:
-        noted = note_wait(control, job, step.reason, seen[0].hint)
-        if noted is None:
-            return False
-        job = noted
+        notes.add(job, step.reason, seen[0].hint)
+        return False
     if step.kind in ("cancel", "salvage", "release", "hang", "idle"):
         _reach_out(engine, job, attempt, step)
-    return _record(control, job, attempt, seen, step)
+    return _record(control, job, attempt, seen, step, begins)
 
 
 def _has_begun(node: NodeObservation) -> bool:
@@ -68,22 +71,23 @@ def _has_begun(node: NodeObservation) -> bool:
     return node.state in ("alive", "unknown") or (node.report is not None and node.report.launched)
 
 
-def _begin(control: Control, job: JobRow, attempt: AttemptRow) -> tuple[JobRow, AttemptRow] | None:
+def _begin(
+    control: Control, connection: Connection, job: JobRow, attempt: AttemptRow
+) -> tuple[JobRow, AttemptRow] | None:
     """Pending -> Running, for a job that its engine has started; None when another has changed the job."""
     now = control.clock()
-    with begin(control.database) as connection:
-        changed = change_job(
-            connection,
-            job,
-            phase=Phase.RUNNING,
-            detail=Detail.STARTING.value,
-            started_at=job.started_at or now,
-            wait=None,
-        )
-        if changed is None:
-            return None
-        control.tell(connection, changed, f"Attempt {attempt.attempt} starts.")
-        return changed, change_attempt(connection, attempt, state="running", started_at=now)
+    changed = change_job(
+        connection,
+        job,
+        phase=Phase.RUNNING,
+        detail=Detail.STARTING.value,
+        started_at=job.started_at or now,
+        wait=None,
+    )
+    if changed is None:
+        return None
+    control.tell(connection, changed, f"Attempt {attempt.attempt} starts.")
+    return changed, change_attempt(connection, attempt, state="running", started_at=now)
 
 
 def _hold_of(job: JobRow) -> int:
@@ -105,15 +109,20 @@ def _reach_out(engine: Engine, job: JobRow, attempt: AttemptRow, step: Step) -> 
 
 
 def _record(
-    control: Control, job: JobRow, attempt: AttemptRow, seen: list[NodeObservation], step: Step
+    control: Control, job: JobRow, attempt: AttemptRow, seen: list[NodeObservation], step: Step, begins: bool
 ) -> bool:
     """Write what is new since the last look, in one transaction guarded by the job's version."""
     reports = [to_json(node.report) if node.report else {} for node in seen]
-    changes = _changes(control, job, step)
-    if not changes and reports == (attempt.reports or [{} for _ in seen]):
+    if not begins and not _changes(control, job, step) and reports == (attempt.reports or [{} for _ in seen]):
         return False
     freed = step.kind in ("finish", "restart")
     with begin(control.database) as connection:
+        if begins:
+            begun = _begin(control, connection, job, attempt)
+            if begun is None:
+                return False
+            job, attempt = begun
+        changes = _changes(control, job, step)
         changed = change_job(connection, job, **changes) if changes else job
         if changed is None:
             return False
@@ -133,10 +142,9 @@ def _record(
                 connection, attempt, reports=reports, state="ended", ended_at=control.clock(), ending=ending
             )
             _tell_end(control, connection, changed, step)
+            control.revoke_credentials(connection, job.id)
         else:
             change_attempt(connection, attempt, reports=reports)
-    if freed:
-        control.revoke_credentials(job.id)
     return freed
 
 

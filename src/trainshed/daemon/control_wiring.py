@@ -20,6 +20,7 @@ from trainshed.runner.site import PlatformPort, Site
 from trainshed.services.certificates import job_host
 from trainshed.services.job_credentials import (
     create_job_credentials,
+    grant_job_credentials,
     load_job_secrets,
     revoke_job_credentials,
 )
@@ -73,7 +74,8 @@ def build_control(platform: Platform) -> Control:
         resolve=resolve_environment,
         open_secrets=open_secrets,
         open_ssh_keys=lambda job: job_ssh_keys(platform, job),
-        revoke_credentials=lambda job_id: revoke_job_credentials(platform, job_id),
+        grant_credentials=lambda connection, job: grant_job_credentials(platform, connection, job),
+        revoke_credentials=revoke_job_credentials,
         tidy_up=lambda: tidy_up(platform),
         notify=lambda connection, job, event: tell_about_job(platform, connection, job, event),
         platform_variables=platform_variables(platform),

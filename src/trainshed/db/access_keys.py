@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from trainshed.db import tables
 from trainshed.db.engine import is_text
@@ -20,6 +20,11 @@ __all__ = [
     "delete_access_keys_of_user",
     "insert_access_key",
 ]
+
+# Built once: building a statement takes longer than to run it.
+_BY_KEY = select(tables.access_keys).where(tables.access_keys.c.access_key == bindparam("wanted"))
+_DELETE_OF_JOB = delete(tables.access_keys).where(tables.access_keys.c.job_id == bindparam("job"))
+_INSERT = insert(tables.access_keys)
 
 
 @dataclass(frozen=True)
@@ -37,14 +42,14 @@ class AccessKeyRow:
 
 def insert_access_key(connection: Connection, row: AccessKeyRow) -> None:
     """Store a new pair."""
-    connection.execute(insert(tables.access_keys).values(**to_values(row)))
+    connection.execute(_INSERT, to_values(row))
 
 
 def access_key(connection: Connection, key: str) -> AccessKeyRow | None:
     """The pair with that access key."""
     if not is_text(key):
         return None
-    row = connection.execute(select(tables.access_keys).where(tables.access_keys.c.access_key == key)).first()
+    row = connection.execute(_BY_KEY, {"wanted": key}).first()
     return None if row is None else from_row(AccessKeyRow, row)
 
 
@@ -75,7 +80,7 @@ def delete_access_key(connection: Connection, key: str) -> bool:
 
 def delete_access_keys_of_job(connection: Connection, job_id: str) -> None:
     """Make a job's pairs unusable."""
-    connection.execute(delete(tables.access_keys).where(tables.access_keys.c.job_id == job_id))
+    connection.execute(_DELETE_OF_JOB, {"job": job_id})
 
 
 def delete_access_keys_of_user(connection: Connection, user_id: str, workspace_id: str | None = None) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, and_, insert, select, text, update
+from sqlalchemy import Connection, and_, bindparam, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
@@ -24,7 +24,7 @@ __all__ = [
     "undiscarded_attempts",
 ]
 
-# Built once: the control loop asks this again and again.
+# Built once: building a statement takes longer than to run it.
 _CURRENT = (
     select(tables.attempts)
     .join(
@@ -35,6 +35,13 @@ _CURRENT = (
     )
     .where(text(f"NOT (jobs.{tables.ENDED_PHASES_SQL})"))
 )
+
+_IS_WANTED = and_(
+    tables.attempts.c.job_id == bindparam("wanted"), tables.attempts.c.attempt == bindparam("number")
+)
+_ONE = select(tables.attempts).where(_IS_WANTED)
+_CHANGE = update(tables.attempts).where(_IS_WANTED)
+_INSERT = insert(tables.attempts)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class AttemptRow:
 def insert_attempt(connection: Connection, row: AttemptRow) -> None:
     """Store a new attempt; the same number a second time is refused."""
     try:
-        connection.execute(insert(tables.attempts).values(**to_values(row)))
+        connection.execute(_INSERT, to_values(row))
     except IntegrityError as fault:
         if not is_duplicate(fault):
             raise
@@ -68,20 +75,13 @@ def insert_attempt(connection: Connection, row: AttemptRow) -> None:
 
 def change_attempt(connection: Connection, row: AttemptRow, **changes: Any) -> AttemptRow:
     """The attempt with the changes made."""
-    attempts = tables.attempts
-    connection.execute(
-        update(attempts)
-        .where(attempts.c.job_id == row.job_id, attempts.c.attempt == row.attempt)
-        .values(**changes)
-    )
+    connection.execute(_CHANGE, {**changes, "wanted": row.job_id, "number": row.attempt})
     return dataclasses.replace(row, **changes)
 
 
 def attempt_of(connection: Connection, job_id: str, attempt: int) -> AttemptRow | None:
     """One attempt of a job."""
-    attempts = tables.attempts
-    query = select(attempts).where(attempts.c.job_id == job_id, attempts.c.attempt == attempt)
-    row = connection.execute(query).first()
+    row = connection.execute(_ONE, {"wanted": job_id, "number": attempt}).first()
     return None if row is None else from_row(AttemptRow, row)
 
 

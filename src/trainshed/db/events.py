@@ -14,6 +14,7 @@ __all__ = ["EventRow", "add_event", "events_of", "latest_event"]
 
 # A message is a sentence or a few; what a user's tool prints belongs into the log.
 _LONGEST_MESSAGE = 8000
+_INSERT = insert(tables.events)
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,9 @@ def add_event(
     connection: Connection, job_id: str, time: float, level: str, source: str, message: str
 ) -> None:
     """Add an event to a job's story. What no database can hold (NUL) is shown as a replacement character."""
-    connection.execute(
-        insert(tables.events).values(
-            job_id=job_id,
-            time=time,
-            level=level,
-            source=source,
-            message=clean_text(message)[:_LONGEST_MESSAGE],
-        )
-    )
+    told = clean_text(message)[:_LONGEST_MESSAGE]
+    row = {"job_id": job_id, "time": time, "level": level, "source": source, "message": told}
+    connection.execute(_INSERT, row)
 
 
 def events_of(connection: Connection, job_id: str, limit: int = 1000, after_id: int = 0) -> list[EventRow]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
@@ -18,6 +19,7 @@ from trainshed.model.phase import Phase, check_transition
 __all__ = [
     "JobRow",
     "active_jobs",
+    "active_versions",
     "change_job",
     "count_jobs",
     "deleted_jobs",
@@ -26,6 +28,7 @@ __all__ = [
     "forget_job",
     "insert_job",
     "job_by_id",
+    "jobs_by_ids",
     "jobs_of_code",
     "list_jobs",
     "names_starting_with",
@@ -33,13 +36,26 @@ __all__ = [
 
 _ENDED = text(tables.ENDED_PHASES_SQL)
 _ACTIVE = text(f"NOT ({tables.ENDED_PHASES_SQL})")
-# Built once: the control loop asks this again and again.
+# Statements that are asked again and again are built once: building one takes longer than to run it.
 _ACTIVE_JOBS = (
     select(tables.jobs)
     .where(_ACTIVE)
     .order_by(tables.jobs.c.priority.desc(), tables.jobs.c.created_at, tables.jobs.c.id)
 )
+_ACTIVE_VERSIONS = select(tables.jobs.c.id, tables.jobs.c.version).where(_ACTIVE)
+_BY_ID = select(tables.jobs).where(tables.jobs.c.id == bindparam("wanted"))
+_MINE = select(tables.jobs).where(
+    tables.jobs.c.workspace_id == bindparam("workspace"), tables.jobs.c.deleted_at.is_(None)
+)
+_MINE_BY_ID = _MINE.where(tables.jobs.c.id == bindparam("wanted"))
+_MINE_BY_NAME = _MINE.where(tables.jobs.c.name == bindparam("wanted"))
+_INSERT = insert(tables.jobs)
+_CHANGE = update(tables.jobs).where(
+    tables.jobs.c.id == bindparam("wanted"), tables.jobs.c.version == bindparam("known_version")
+)
 _SHORTEST_PREFIX = 4
+# SQLite takes 32,766 values in a statement.
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -82,7 +98,7 @@ class JobRow:
 def insert_job(connection: Connection, row: JobRow) -> None:
     """Store a new job; a name that another job of the workspace has is refused."""
     try:
-        connection.execute(insert(tables.jobs).values(**to_values(row)))
+        connection.execute(_INSERT, to_values(row))
     except IntegrityError as fault:
         if not is_duplicate(fault):
             raise
@@ -98,22 +114,21 @@ def job_by_id(connection: Connection, job_id: str) -> JobRow | None:
     """The job of that id, deleted or not, whatever its workspace."""
     if not is_text(job_id):
         return None
-    return _one(connection, select(tables.jobs).where(tables.jobs.c.id == job_id))
+    return _one(connection, _BY_ID, wanted=job_id)
 
 
 def find_job(connection: Connection, workspace_id: str, ref: str) -> JobRow:
     """The job of a workspace that a name, an id or the unique beginning of an id means."""
-    jobs = tables.jobs
-    mine = select(jobs).where(jobs.c.workspace_id == workspace_id, jobs.c.deleted_at.is_(None))
     usable = is_text(ref) and len(ref) <= 64
     found = None
     if usable:
-        by_id = _one(connection, mine.where(jobs.c.id == ref))
-        found = by_id or _one(connection, mine.where(jobs.c.name == ref))
+        asked = {"workspace": workspace_id, "wanted": ref}
+        found = _one(connection, _MINE_BY_ID, **asked) or _one(connection, _MINE_BY_NAME, **asked)
     if found is not None:
         return found
     if usable and len(ref) >= _SHORTEST_PREFIX:
-        rows = connection.execute(mine.where(func.substr(jobs.c.id, 1, len(ref)) == ref).limit(2)).all()
+        query = _MINE.where(func.substr(tables.jobs.c.id, 1, len(ref)) == ref).limit(2)
+        rows = connection.execute(query, {"workspace": workspace_id}).all()
         if len(rows) == 1:
             return _job(rows[0])
         if rows:
@@ -153,6 +168,20 @@ def list_jobs(
 def active_jobs(connection: Connection) -> list[JobRow]:
     """All jobs that have not ended, in the order of the queue: priority, then age."""
     return _many(connection, _ACTIVE_JOBS)
+
+
+def active_versions(connection: Connection) -> dict[str, int]:
+    """The versions of all jobs that have not ended: a job whose version is the same has not changed."""
+    return {row.id: row.version for row in connection.execute(_ACTIVE_VERSIONS)}
+
+
+def jobs_by_ids(connection: Connection, job_ids: Sequence[str]) -> list[JobRow]:
+    """The jobs of these ids that there are, in any order."""
+    jobs = tables.jobs
+    found: list[JobRow] = []
+    for start in range(0, len(job_ids), _AT_ONCE):
+        found += _many(connection, select(jobs).where(jobs.c.id.in_(job_ids[start : start + _AT_ONCE])))
+    return found
 
 
 def ended_jobs(connection: Connection, ended_before: float, limit: int) -> list[JobRow]:
@@ -205,17 +234,13 @@ def change_job(connection: Connection, row: JobRow, **changes: Any) -> JobRow | 
     if then != row.phase:
         check_transition(row.phase, then)
     changed = dataclasses.replace(row, version=row.version + 1, **changes)
-    jobs = tables.jobs
-    done = connection.execute(
-        update(jobs)
-        .where(jobs.c.id == row.id, jobs.c.version == row.version)
-        .values(**changes, version=changed.version)
-    )
+    guard = {"wanted": row.id, "known_version": row.version}
+    done = connection.execute(_CHANGE, {**changes, "version": changed.version, **guard})
     return changed if done.rowcount == 1 else None
 
 
-def _one(connection: Connection, query: Select[Any]) -> JobRow | None:
-    row = connection.execute(query).first()
+def _one(connection: Connection, query: Select[Any], **asked: str) -> JobRow | None:
+    row = connection.execute(query, asked).first()
     return None if row is None else _job(row)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from trainshed.db import tables
 from trainshed.db.row import from_row, to_values
@@ -25,6 +25,18 @@ __all__ = [
     "targets_for_job",
     "targets_of",
 ]
+
+# Built once: building a statement takes longer than to run it.
+_FOR_JOB = select(tables.notification_targets).where(
+    tables.notification_targets.c.workspace_id == bindparam("workspace"),
+    or_(
+        tables.notification_targets.c.covers == "workspace",
+        and_(
+            tables.notification_targets.c.covers == "user",
+            tables.notification_targets.c.user_id == bindparam("owner"),
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -83,12 +95,8 @@ def targets_of(connection: Connection, workspace_id: str) -> list[TargetRow]:
 
 def targets_for_job(connection: Connection, workspace_id: str, owner_id: str) -> list[TargetRow]:
     """The places that are told about a job of that owner in that workspace."""
-    targets = tables.notification_targets
-    query = select(targets).where(
-        targets.c.workspace_id == workspace_id,
-        or_(targets.c.covers == "workspace", and_(targets.c.covers == "user", targets.c.user_id == owner_id)),
-    )
-    return [from_row(TargetRow, row) for row in connection.execute(query)]
+    asked = {"workspace": workspace_id, "owner": owner_id}
+    return [from_row(TargetRow, row) for row in connection.execute(_FOR_JOB, asked)]
 
 
 def delete_target(connection: Connection, target_id: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from trainshed.db import tables
 
 __all__ = ["delete_secrets", "get_secrets", "put_secrets"]
+
+# Built once: building a statement takes longer than to run it.
+_OF_JOB = select(tables.job_secrets.c.sealed).where(tables.job_secrets.c.job_id == bindparam("job"))
 
 
 def put_secrets(connection: Connection, job_id: str, sealed: bytes) -> None:
@@ -17,10 +20,7 @@ def put_secrets(connection: Connection, job_id: str, sealed: bytes) -> None:
 
 def get_secrets(connection: Connection, job_id: str) -> bytes | None:
     """A job's sealed secrets."""
-    secrets = tables.job_secrets
-    sealed: bytes | None = connection.execute(
-        select(secrets.c.sealed).where(secrets.c.job_id == job_id)
-    ).scalar()
+    sealed: bytes | None = connection.execute(_OF_JOB, {"job": job_id}).scalar()
     return sealed
 
 

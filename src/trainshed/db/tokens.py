@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from trainshed.db import tables
 from trainshed.db.row import from_row, to_values
@@ -19,6 +19,11 @@ __all__ = [
     "token_by_hash",
     "tokens_of_user",
 ]
+
+# Built once: building a statement takes longer than to run it.
+_BY_HASH = select(tables.tokens).where(tables.tokens.c.hash == bindparam("wanted"))
+_DELETE_OF_JOB = delete(tables.tokens).where(tables.tokens.c.job_id == bindparam("job"))
+_INSERT = insert(tables.tokens)
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,12 @@ class TokenRow:
 
 def insert_token(connection: Connection, row: TokenRow) -> None:
     """Store a new token."""
-    connection.execute(insert(tables.tokens).values(**to_values(row)))
+    connection.execute(_INSERT, to_values(row))
 
 
 def token_by_hash(connection: Connection, digest: str) -> TokenRow | None:
     """The token with that hash."""
-    row = connection.execute(select(tables.tokens).where(tables.tokens.c.hash == digest)).first()
+    row = connection.execute(_BY_HASH, {"wanted": digest}).first()
     return None if row is None else from_row(TokenRow, row)
 
 
@@ -75,7 +80,7 @@ def delete_expired_tokens(connection: Connection, expired_before: float) -> None
 
 def delete_tokens_of_job(connection: Connection, job_id: str) -> None:
     """Make a job's tokens unusable."""
-    connection.execute(delete(tables.tokens).where(tables.tokens.c.job_id == job_id))
+    connection.execute(_DELETE_OF_JOB, {"job": job_id})
 
 
 def delete_tokens_of_user(connection: Connection, user_id: str, workspace_id: str | None = None) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
@@ -24,6 +24,9 @@ __all__ = [
     "user_by_id",
     "user_by_name",
 ]
+
+# Built once: building a statement takes longer than to run it.
+_BY_ID = select(tables.users).where(tables.users.c.id == bindparam("wanted"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def insert_user(connection: Connection, row: UserRow) -> None:
 
 def user_by_id(connection: Connection, user_id: str) -> UserRow | None:
     """The user of that id."""
-    row = connection.execute(select(tables.users).where(tables.users.c.id == user_id)).first()
+    row = connection.execute(_BY_ID, {"wanted": user_id}).first()
     return None if row is None else from_row(UserRow, row)
 
 

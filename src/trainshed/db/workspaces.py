@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from trainshed.db import tables
@@ -31,6 +31,9 @@ __all__ = [
     "workspace_by_id",
     "workspace_by_name",
 ]
+
+# Built once: building a statement takes longer than to run it.
+_BY_ID = select(tables.workspaces).where(tables.workspaces.c.id == bindparam("wanted"))
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,7 @@ def workspace_by_id(connection: Connection, workspace_id: str) -> WorkspaceRow |
     """The workspace of that id, deleted or not."""
     if not is_text(workspace_id):
         return None
-    query = select(tables.workspaces).where(tables.workspaces.c.id == workspace_id)
-    row = connection.execute(query).first()
+    row = connection.execute(_BY_ID, {"wanted": workspace_id}).first()
     return None if row is None else from_row(WorkspaceRow, row)
 
 

@@ -164,14 +164,17 @@ def plan_queue(
     patience: float = PATIENCE_SECONDS,
     *,
     explain: bool = True,
+    only: str = "",
 ) -> QueuePlan:
     """Decide for every waiting job whether it starts now, and say why if it does not.
 
-    Who needs only the admissions turns `explain` off: reasons cost far more than the decision.
+    Who needs only the admissions turns `explain` off, and who asks for one job names it in `only`: reasons cost far
+    more than the decision.
     """
     machines = _machines(nodes, held)
     admissions: list[Admission] = []
     waits: list[Wait] = []
+    position = 0
     reserved: dict[str, Request] = {}
     order = sorted(waiting, key=lambda request: (-request.priority, request.queued_at, request.job_id))
     # Who stands before a job in the queue, kept short: an answer for people, not a second queue.
@@ -188,8 +191,10 @@ def plan_queue(
                 continue
             refused.add(shape)
         if explain:
-            wait = _explain(request, machines, reserved, held, nodes)
-            waits.append(replace(wait, position=len(waits) + 1, ahead=tuple(ahead[:10])))
+            position += 1
+            if not only or request.job_id == only:
+                wait = _explain(request, machines, reserved, held, nodes)
+                waits.append(replace(wait, position=position, ahead=tuple(ahead[:10])))
             ahead.append(request.name)
         has_claim = request.has_claim or now - request.queued_at >= patience
         if has_claim and could_ever_fit(request.nodes, request.flavor, nodes):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+import weakref
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
+from trainshed.control.active_jobs import ActiveJobs
 from trainshed.control.queue_view import QueueView, load_queue
-from trainshed.db.attempts import AttemptRow, attempts_of
+from trainshed.db.attempts import AttemptRow, attempt_of, attempts_of
 from trainshed.db.engine import read
 from trainshed.db.events import latest_event
 from trainshed.db.jobs import JobRow, find_job
@@ -29,6 +31,7 @@ from trainshed.services.runner_mirror import silent_nodes
 __all__ = ["Explanation", "explain_job", "explain_wait"]
 
 _STRANGER = "a job of another workspace"
+_remembered: weakref.WeakKeyDictionary[Engine, ActiveJobs] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,13 @@ def explain_wait(
     """
     if job.phase is not Phase.PENDING:
         return None
-    queue = _anonymous(load_queue(connection, now, pools=pools), job.workspace_id)
+    attempt = attempt_of(connection, job.id, job.attempt) if job.attempt else None
+    if attempt is not None and attempt.state != "ended":
+        # Handed to a queue of its engine's own: what that says was noted.
+        noted = job.wait or {}
+        return Wait(job.id, noted.get("reason", "Slurm has it."), hint=noted.get("hint", ""))
+    jobs = _active_jobs(connection.engine).load(connection)
+    queue = _anonymous(load_queue(connection, now, jobs, pools), job.workspace_id)
     if job.id in queue.resting:
         seconds = queue.resting[job.id] - now
         return Wait(
@@ -117,9 +126,6 @@ def explain_wait(
             f"Its pool '{job.spec.get('pool', '')}' is gone from the platform's settings.",
             hint="Ask the administrator, or submit it again with another pool.",
         )
-    if queue.is_handed_over(job):
-        noted = job.wait or {}
-        return Wait(job.id, noted.get("reason", "Slurm has it."), hint=noted.get("hint", ""))
     if any(other.id == job.id for other in queue.to_hand_over):
         pool = queue.pools[job.id].name
         if job.flavor not in {flavor.name for flavor in queue.flavors[pool]}:
@@ -129,11 +135,16 @@ def explain_wait(
                 hint="`trainshed nodes` shows what is there.",
             )
         return Wait(job.id, "It is handed to Slurm as soon as fewer of the platform's jobs wait there.")
-    plan = plan_queue(queue.waiting, queue.held, queue.nodes, now)
+    plan = plan_queue(queue.waiting, queue.held, queue.nodes, now, only=job.id)
     for wait in plan.waits:
         if wait.job_id == job.id:
             return wait
     return Wait(job.id, "Its turn has come; it starts at once.")
+
+
+def _active_jobs(engine: Engine) -> ActiveJobs:
+    """What is remembered of the active jobs of a database: people look at waiting jobs again and again."""
+    return _remembered.setdefault(engine, ActiveJobs())
 
 
 def _anonymous(queue: QueueView, workspace_id: str) -> QueueView:

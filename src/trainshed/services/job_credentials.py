@@ -14,6 +14,7 @@ from trainshed.db import jobs as db_jobs
 from trainshed.db import secrets as db_secrets
 from trainshed.db import tokens as db_tokens
 from trainshed.db.engine import begin, read
+from trainshed.db.jobs import JobRow
 from trainshed.model.errors import Conflict, NotFound
 from trainshed.services.access_keys import JOB_SCOPES, KeyPair, issue_access_key
 from trainshed.services.identity import TOKEN_PREFIX, hash_secret
@@ -23,6 +24,7 @@ from trainshed.services.vault import derive, seal, unseal
 __all__ = [
     "JobCredentials",
     "create_job_credentials",
+    "grant_job_credentials",
     "job_credentials",
     "load_job_secrets",
     "masked_values",
@@ -46,39 +48,57 @@ def create_job_credentials(platform: Platform, job_id: str) -> JobCredentials:
     They act in the job's workspace with its owner's rights on data, only as long as the job has not ended.
     """
     credentials = job_credentials(platform, job_id)
+    with read(platform.engine) as connection:
+        _require_active(connection, job_id)
+        if _are_valid(connection, credentials):
+            return credentials
     with begin(platform.engine) as connection:
-        job = db_jobs.job_by_id(connection, job_id)
-        if job is None:
-            raise NotFound(f"There is no job {job_id}.")
-        if job.phase.is_terminal:
-            raise Conflict(f"The job has ended ({job.phase}); it gets no credentials.")
-        digest = hash_secret(credentials.token)
-        if db_tokens.token_by_hash(connection, digest) is None:
-            token = db_tokens.TokenRow(
-                id=uuid.uuid4().hex,
-                hash=digest,
-                user_id=job.owner_id,
-                workspace_id=job.workspace_id,
-                name=f"job {job.name}"[:64],
-                scopes=sorted(JOB_SCOPES),
-                created_at=platform.clock(),
-                job_id=job.id,
-            )
-            db_tokens.insert_token(connection, token)
-        if db_access_keys.access_key(connection, credentials.access_key) is None:
-            pair = KeyPair(credentials.access_key, credentials.secret_key)
-            name = f"job {job.name}"[:64]
-            issue_access_key(
-                platform, connection, job.owner_id, job.workspace_id, name, pair=pair, job_id=job.id
-            )
+        return grant_job_credentials(platform, connection, _require_active(connection, job_id))
+
+
+def grant_job_credentials(platform: Platform, connection: Connection, job: JobRow) -> JobCredentials:
+    """Make the credentials of a job that has not ended valid, as part of a transaction."""
+    credentials = job_credentials(platform, job.id)
+    digest = hash_secret(credentials.token)
+    if db_tokens.token_by_hash(connection, digest) is None:
+        token = db_tokens.TokenRow(
+            id=uuid.uuid4().hex,
+            hash=digest,
+            user_id=job.owner_id,
+            workspace_id=job.workspace_id,
+            name=f"job {job.name}"[:64],
+            scopes=sorted(JOB_SCOPES),
+            created_at=platform.clock(),
+            job_id=job.id,
+        )
+        db_tokens.insert_token(connection, token)
+    if db_access_keys.access_key(connection, credentials.access_key) is None:
+        pair = KeyPair(credentials.access_key, credentials.secret_key)
+        name = f"job {job.name}"[:64]
+        issue_access_key(platform, connection, job.owner_id, job.workspace_id, name, pair=pair, job_id=job.id)
     return credentials
 
 
-def revoke_job_credentials(platform: Platform, job_id: str) -> None:
-    """Forget the credentials of a job that has ended. (They were refused from its end on already.)"""
-    with begin(platform.engine) as connection:
-        db_tokens.delete_tokens_of_job(connection, job_id)
-        db_access_keys.delete_access_keys_of_job(connection, job_id)
+def revoke_job_credentials(connection: Connection, job_id: str) -> None:
+    """Forget the credentials of a job that ends, as part of that transaction."""
+    db_tokens.delete_tokens_of_job(connection, job_id)
+    db_access_keys.delete_access_keys_of_job(connection, job_id)
+
+
+def _require_active(connection: Connection, job_id: str) -> JobRow:
+    job = db_jobs.job_by_id(connection, job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    if job.phase.is_terminal:
+        raise Conflict(f"The job has ended ({job.phase}); it gets no credentials.")
+    return job
+
+
+def _are_valid(connection: Connection, credentials: JobCredentials) -> bool:
+    return (
+        db_tokens.token_by_hash(connection, hash_secret(credentials.token)) is not None
+        and db_access_keys.access_key(connection, credentials.access_key) is not None
+    )
 
 
 def job_credentials(platform: Platform, job_id: str) -> JobCredentials:

@@ -160,7 +160,8 @@ def take_report(
         mirror.set_ready()
     if report is not None:
         heard = _read_report(report, job.id, attempt, node)
-        if mirror.write_report(to_json(_on_our_clock(heard, claim.clock_lag))):
+        # Only an end is urgent: others wait for the machine. The loop sees all else at its next look.
+        if mirror.write_report(to_json(_on_our_clock(heard, claim.clock_lag))) and heard.ending is not None:
             platform.ring()
     # A node that has ended without having been ready will not come: the others need not wait, they are stopped.
     go = all(each.is_ready() for each in mirrors)

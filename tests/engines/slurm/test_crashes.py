@@ -137,7 +137,7 @@ def test_without_munge_jobs_wait_with_the_reason_and_run_later(yard: Any) -> Non
 def test_a_partition_that_takes_no_jobs_is_waited_for(
     yard: Any, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr("trainshed.engines.slurm.engine._UNCONFIRMED_SECONDS", 2.0)
+    monkeypatch.setattr("trainshed.engines.slurm.attempt_folder._UNCONFIRMED_SECONDS", 2.0)
     yard.cluster.call("scontrol", "update", "partitionname=short", f"state={state}")
     try:
         launch = yard.launch("shut", pool="short")

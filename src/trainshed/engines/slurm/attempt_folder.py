@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,15 @@ from trainshed.model.attempt import NodeReport
 from trainshed.model.home import Home, RunFolder
 from trainshed.model.launch_plan import from_json, to_json
 
-__all__ = ["AttemptFolder", "Submission"]
+__all__ = ["AttemptFolder", "AttemptFolders", "Submission"]
+
+# What was changed so short before it was looked at may have been changed once more in the same tick of the disk's clock.
+_SETTLED_NS = 1_000_000_000
+_MOST_FOLDERS = 2000
+# For so long after a submission a job that Slurm does not show may still be one that it has.
+_UNCONFIRMED_SECONDS = 10.0
+# The longest pause between two tries to hand over what Slurm does not take just now.
+_LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,13 +44,27 @@ class Submission:
     hint: str = ""
     tries: int = 0
 
+    @property
+    def pause(self) -> float:
+        """For how many seconds it is waited for before it is tried again."""
+        if not self.refusal:
+            return _UNCONFIRMED_SECONDS
+        return float(min(_LONGEST_PAUSE, _UNCONFIRMED_SECONDS * max(1, self.tries)))
+
 
 class AttemptFolder:
-    """The folder of one attempt below the platform's home."""
+    """The folder of one attempt below the platform's home.
+
+    Whoever looks at many attempts again and again keeps the objects: what has not changed is not read again.
+    """
 
     def __init__(self, home: Home, job_id: str, attempt: int) -> None:
         self._home, self._job_id, self._attempt = home, job_id, attempt
         self.path = home.jobs / job_id / f"attempt-{attempt}"
+        # By the files' paths: what they held, and the state in which they were then.
+        self._read_before: dict[str, tuple[tuple[int, int, int], Any]] = {}
+        # By the nodes' numbers: the state of a folder in which nobody had been yet.
+        self._untouched: dict[int, tuple[int, int, int]] = {}
 
     @property
     def _record(self) -> Path:
@@ -57,11 +81,22 @@ class AttemptFolder:
 
     def read(self) -> Submission | None:
         """What was handed over, or None before that."""
+        found: Submission | None = self._read_file(f"{self.path}/slurm.json", Submission)
+        return found
+
+    def _read_file(self, path: str, kind: type[Any]) -> Any:
+        """A file of JSON as a dataclass; None where there is none."""
+        state = _state(path)
+        known, value = self._read_before.get(path, (None, None))
+        if state is not None and state == known:
+            return value
         try:
-            data: dict[str, Any] = json.loads(self._record.read_text("utf-8"))
+            value = from_json(kind, json.loads(Path(path).read_bytes()))
         except FileNotFoundError:
             return None
-        return from_json(Submission, data)
+        if state is not None and _has_settled(state):
+            self._read_before[path] = state, value
+        return value
 
     def write(self, submission: Submission) -> None:
         """Remember what is handed over."""
@@ -70,19 +105,20 @@ class AttemptFolder:
 
     def report(self, index: int) -> NodeReport | None:
         """The latest report of a node's runner."""
-        try:
-            return from_json(NodeReport, json.loads(self.node(index).status.read_text("utf-8")))
-        except FileNotFoundError:
-            return None
+        found: NodeReport | None = self._read_file(f"{self.path}/node-{index}/status.json", NodeReport)
+        return found
 
     def sight(self, index: int) -> NodeSight:
         """All that the platform itself knows of a node."""
+        state = _state(f"{self.path}/node-{index}")
+        if state is not None and self._untouched.get(index) == state:
+            return NodeSight()
         node = self.node(index)
         asked_at = _modified(node.stop)
         claimed_at = _modified(node.claim)
         # Whoever has taken the node is heard from then on.
         heard_at = max(claimed_at, _modified(node.heard))
-        return NodeSight(
+        sight = NodeSight(
             self.report(index),
             is_claimed=bool(claimed_at),
             heard_at=heard_at,
@@ -90,6 +126,9 @@ class AttemptFolder:
             is_given_up=bool(asked_at) and _read(node.stop).get("by") == "slurm",
             told_at=_modified(node.status),
         )
+        if sight == NodeSight() and state is not None and _has_settled(state):
+            self._untouched[index] = state
+        return sight
 
     def host(self, index: int) -> str:
         """The machine on which a node's process took its place; empty before that."""
@@ -136,6 +175,36 @@ class AttemptFolder:
                 parent.rmdir()
             except OSError:
                 break
+
+
+class AttemptFolders:
+    """The folders of attempts that are looked at again and again."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._known: dict[tuple[str, int], AttemptFolder] = {}
+
+    def find(self, job_id: str, attempt: int) -> AttemptFolder:
+        """The folder of an attempt, the same object as before."""
+        folder = self._known.get((job_id, attempt))
+        if folder is None:
+            if len(self._known) >= _MOST_FOLDERS:
+                self._known.clear()
+            folder = self._known[job_id, attempt] = AttemptFolder(self._home, job_id, attempt)
+        return folder
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    """What differs after every change of a file that is only ever replaced, or of the names in a folder."""
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return facts.st_mtime_ns, facts.st_ino, facts.st_size
+
+
+def _has_settled(state: tuple[int, int, int]) -> bool:
+    return abs(time.time_ns() - state[0]) > _SETTLED_NS
 
 
 def _modified(path: Path) -> float:

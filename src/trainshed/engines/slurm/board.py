@@ -22,16 +22,22 @@ from trainshed.engines.slurm.commands import Commands, SlurmRefusal
 from trainshed.model.errors import Unavailable
 from trainshed.model.pools import Pool
 
-__all__ = ["Board"]
+__all__ = ["Board", "Unconfirmed"]
 
 _AT_LEAST_SECONDS = 0.5
 # A controller that takes long to answer is asked the more seldom, up to this.
 _TIMES_AS_LONG, _AT_MOST_SECONDS = 10.0, 10.0
 _AFTER_FAULT_SECONDS = 2.0
+# For so long after an answer the controller is taken to be there: not every submission has to ask first.
+_PRESENT_SECONDS = 2.0
 # Commands wait long for a controller that is away, and for MUNGE; whoever asks for many jobs in turn does not.
 _WAIT_SECONDS, _LONGEST_WAIT, _LONGEST_SILENCE, _COMMAND_SECONDS = 1.0, 5.0, 15.0, 75.0
 # How far back accounting is asked about a job of unknown age, and when again after it did not answer.
 _LOOK_BACK_SECONDS, _WITHOUT_ACCOUNTING_SECONDS = 7 * 86400.0, 60.0
+
+
+class Unconfirmed(Unavailable):
+    """The controller answers; its answer about a job that was just changed is still on its way."""
 
 
 class Board:
@@ -66,6 +72,7 @@ class Board:
             "Slurm's controller has not answered yet.", code="slurm_unreachable"
         )
         self._asking: threading.Thread | None = None
+        self._present_at = float("-inf")
         self._accounting_again_at = float("-inf")
         self.answered_at = monotonic()
 
@@ -82,21 +89,31 @@ class Board:
             self._require_answer(0.0)
             self._asked_at = float("-inf")
         if self._monotonic() - self._asked_at >= self._pause():
-            if self._asking is None or not self._asking.is_alive():
-                self._begun_at = self._monotonic()
-                self._asking = threading.Thread(target=self._ask, name="squeue", daemon=True)
-                self._asking.start()
+            with self._lock:
+                if self._asking is None or not self._asking.is_alive():
+                    self._begun_at = self._monotonic()
+                    self._asking = threading.Thread(target=self._ask, name="squeue", daemon=True)
+                    self._asking.start()
             # Once per question, not once per job that somebody looks at.
             self._wait(self._begun_at + (_LONGEST_WAIT if fresh else _WAIT_SECONDS) - self._monotonic())
         self._require_answer(_LONGEST_WAIT if fresh else _LONGEST_SILENCE)
         if self._fault is not None:
             raise self._fault
         if self._answer_of < self._changed.get(name, float("-inf")):
-            raise Unavailable("Slurm has not confirmed it yet.", code="slurm_unreachable")
+            raise Unconfirmed("Slurm has not confirmed it yet.", code="slurm_unreachable")
         found = [job for job in self._jobs.get(name, []) if job.user == (account or self._own)]
         if not found and number:
             found = self._find_renamed(name, account or self._own, number)
         return found
+
+    def require_controller(self) -> None:
+        """Raise Unavailable unless the controller has answered a moment ago, or answers now."""
+        if self._fault is not None or self._monotonic() - self._present_at > _PRESENT_SECONDS:
+            self.find("", fresh=True)
+
+    def distrust(self) -> None:
+        """A command got no answer: whoever wants to give the next one asks first whether anybody is there."""
+        self._present_at = float("-inf")
 
     def _require_answer(self, seconds: float) -> None:
         """Raise Unavailable when the answer that is on its way has been so for too long.
@@ -210,7 +227,7 @@ class Board:
                 jobs.sort(key=lambda job: (job.is_over, job.is_waiting, -job.id if job.is_over else job.id))
             self._jobs, self._fault = found, None
             self._by_number = {job.id: job for job in everything}
-            self._answer_of = begun
+            self._answer_of = self._present_at = begun
             self.answered_at = self._monotonic()
         ended = self._monotonic()
         with self._lock:

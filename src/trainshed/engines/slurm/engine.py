@@ -15,10 +15,10 @@ from typing import Literal
 from trainshed.engines.engine import Allocation, AttemptLaunch, NodeObservation, RemoteStart, StopOutcome
 from trainshed.engines.slurm.accounts import find_account
 from trainshed.engines.slurm.answers import JobEnd, QueuedJob, read_allocation
-from trainshed.engines.slurm.attempt_folder import AttemptFolder, Submission
+from trainshed.engines.slurm.attempt_folder import AttemptFolder, AttemptFolders, Submission
 from trainshed.engines.slurm.bad_nodes import BadNodes
 from trainshed.engines.slurm.batch_script import job_name, parse_job_name, render_batch_script
-from trainshed.engines.slurm.board import Board
+from trainshed.engines.slurm.board import Board, Unconfirmed
 from trainshed.engines.slurm.commands import Commands, SlurmRefusal
 from trainshed.engines.slurm.machines import Machines
 from trainshed.engines.slurm.observation import (
@@ -40,10 +40,6 @@ from trainshed.model.pools import Pool, find_pool
 
 __all__ = ["SlurmEngine"]
 
-# For so long after a submission a job that Slurm does not show may still be one that it has.
-_UNCONFIRMED_SECONDS = 10.0
-# The longest pause between two tries to hand over what Slurm does not take just now.
-_LONGEST_PAUSE = 60.0
 # So often a job that Slurm took and does not show is handed over again.
 _MOST_TRIES = 20
 # A stop that the runner does not carry out: after the grace, and this much more, Slurm ends the job.
@@ -80,6 +76,7 @@ class SlurmEngine:
         # Archives what a mirror holds of a lost node; returns what could not be brought home, in words.
         self._bring_home = bring_home
         self._board = Board(self._commands, platform, self._pools)
+        self._folders = AttemptFolders(home)
         bad_nodes = BadNodes(home.run / "slurm-nodes.json")
         self._machines = Machines(self._commands, bad_nodes, clock)
 
@@ -99,13 +96,13 @@ class SlurmEngine:
         assert wanted is not None, "an attempt for Slurm says what it wants"
         known = folder.read()
         if known is not None:
-            if self._clock() - known.submitted_at < _pause_of(known):
+            if self._clock() - known.submitted_at < known.pause:
                 return
             if any(not job.is_over for job in self._find(known, fresh=True)):
                 return
         else:
             # Whether the controller is there at all: what is written down below has to be tried.
-            self._board.find(name, fresh=True)
+            self._board.require_controller()
         folder.make(wanted.nodes)
         tries = known.tries + 1 if known else 1
         submission = Submission(name, launch.pool, wanted.nodes, wanted.grace, self._clock(), tries=tries)
@@ -139,6 +136,7 @@ class SlurmEngine:
             late = replace(submission, submitted_at=self._clock(), refusal=fault.message, hint=fault.hint)
             folder.write(late)
             self._board.note_change(name)
+            self._board.distrust()
             raise
         number = done.out.strip().partition(";")[0]
         folder.write(replace(submission, id=int(number) if number.isdigit() else 0))
@@ -146,7 +144,7 @@ class SlurmEngine:
 
     def describe(self, job_id: str, attempt: int, nodes: int) -> list[NodeObservation]:
         """What the mirrors and Slurm say of each node."""
-        folder = AttemptFolder(self._home, job_id, attempt)
+        folder = self._folders.find(job_id, attempt)
         submission = folder.read()
         sights = [folder.sight(index) for index in range(nodes)]
         if all(is_plain_end(sight.report) for sight in sights):
@@ -282,12 +280,16 @@ class SlurmEngine:
         try:
             jobs = self._find(submission)
         except Unavailable as silence:
-            # What Slurm said when it did not take the job tells more than that it says nothing now.
-            fault = Unavailable(submission.refusal, hint=submission.hint) if submission.refusal else silence
+            fault: Unavailable | None = silence
+            if submission.refusal:
+                # What Slurm said when it did not take the job tells more than that it says nothing now.
+                fault = Unavailable(submission.refusal, hint=submission.hint)
+            elif isinstance(silence, Unconfirmed) and now - submission.submitted_at < submission.pause:
+                fault = None
             return observe_without_slurm(sights, fault, now=now, silent_for=self._board.silent_for)
         job = self._choose(jobs, folder, submission)
         if job is None and not has_begun(sights):
-            if now - submission.submitted_at < _pause_of(submission):
+            if now - submission.submitted_at < submission.pause:
                 reason = submission.refusal or "Slurm has not confirmed it yet."
                 return [
                     NodeObservation(index, "queued", None, reason, submission.hint)
@@ -387,10 +389,3 @@ class SlurmEngine:
         return NodeReport(
             job_id, attempt, index, 0, "ended", ending=replace(ending, node=index), ended_at=now
         )
-
-
-def _pause_of(submission: Submission) -> float:
-    """For how long a submission is waited for before it is tried again."""
-    if not submission.refusal:
-        return _UNCONFIRMED_SECONDS
-    return float(min(_LONGEST_PAUSE, _UNCONFIRMED_SECONDS * max(1, submission.tries)))

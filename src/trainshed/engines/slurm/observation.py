@@ -124,13 +124,15 @@ def to_be_ended(
 
 
 def observe_without_slurm(
-    sights: Sequence[NodeSight], fault: Unavailable, *, now: float, silent_for: float
+    sights: Sequence[NodeSight], fault: Unavailable | None, *, now: float, silent_for: float
 ) -> list[NodeObservation]:
-    """Runners do not need Slurm's controller: while they are heard, and for a while beyond, they are believed."""
+    """Runners do not need Slurm's controller: while they are heard, and for a while beyond, they are believed.
+
+    Without a fault its answer is only on its way: there is nothing to tell.
+    """
     if not has_begun(sights):
-        return [
-            NodeObservation(index, "queued", None, fault.message, fault.hint) for index in range(len(sights))
-        ]
+        reason, hint = (fault.message, fault.hint) if fault else ("", "")
+        return [NodeObservation(index, "queued", None, reason, hint) for index in range(len(sights))]
     is_long = silent_for > _PATIENCE_SECONDS
     return [
         NodeObservation(index, "unknown", sight.report)
