@@ -27,7 +27,11 @@ CONSOLE = Path(__file__).resolve().parent.parent / "src" / "trainshed" / "consol
 LANGUAGES = ("zh",)
 # The modules whose sentences a job's page shows: events, why it waits, why it ended, the next step.
 SPOKEN = (
+    "console/attempt_limit.py",
+    "console/job_page.py",
+    "console/visitor.py",
     "control/*.py",
+    "db/jobs.py",
     "engines/slurm/accounts.py",
     "engines/slurm/board.py",
     "engines/slurm/commands.py",
@@ -44,6 +48,7 @@ SPOKEN = (
     "runner/remote/*.py",
     "runner/sandbox/init_process.py",
     "runner/sandbox/sandbox.py",
+    "services/access.py",
     "services/explanation.py",
     "services/holding.py",
     "services/jobs.py",
@@ -53,6 +58,12 @@ SPOKEN = (
 COMPOSED = (
     *("Completed.", "Failed.", "Terminated.", "Pending", "Running", "Terminating", "Abnormal"),
     *("starting", "staging", "installing", "training", "uploading", "ended", "stopping", "queued"),
+    *("job Completed", "job Failed", "job Terminated", "job Failed: {1}", "job Terminated: {1}"),
+    "attempt {1:n} ended, attempt {2:n} follows",
+    "attempt {1:n} ended, the job is {2}",
+    *("{1:n} s", "{1:n} min", "{1:n} h {2:n} min", "{1:n} d"),
+    *("{1:n} cores, {2:n} GiB", "{1}: {2:n} cores, {3:n} GiB", "{1:n} x {2}", "shared cores"),
+    *("{1:n} x {2}, {3:n} cores, {4:n} GiB", "{1}: {2:n} {3}, {4:n} cores, {5:n} GiB"),
     "building the environment",
     "the log was not written to log_url: {1}",
     "Node {1}: {2}.",

@@ -94,3 +94,13 @@ def test_what_the_platform_says_about_a_job_is_chinese_too(browser: Any, jobs: A
         assert "没有安装模块“nope”" in page and "is not installed" not in page
     assert "请重新运行作业。" in browser.get(f"/jobs/{row.id}?lang=zh").text
     assert "is not installed" in browser.get(f"/jobs/{row.id}?lang=en").text
+
+
+def test_the_end_of_a_log_is_told_in_the_visitors_language(browser: Any) -> None:
+    reason = {"text": "job Terminated: Stopped by ann."}
+    assert browser.get("/parts/told", params=reason).text == reason["text"]
+    answer = browser.get("/parts/told", params=reason, headers={"Accept-Language": "zh"})
+    assert answer.text == "作业已停止：由 ann 停止。"
+    assert answer.headers["content-type"].startswith("text/plain")
+    hostile = {"text": "<script>alert(1)</script>"}
+    assert browser.get("/parts/told", params=hostile).headers["x-content-type-options"] == "nosniff"

@@ -17,6 +17,12 @@ from trainshed.console.sentences import Sentences, sentences_of
         ("Submitted by ann.", "由 ann 提交。"),
         ("Attempt 2 starts on n1, n2.", "第 2 次运行在 n1, n2 上启动。"),
         ("Node 0: training.", "节点 0：训练中。"),
+        ("job Terminated: Stopped in the console by ann.", "作业已停止：由 ann 在控制台停止。"),
+        (
+            "Needs 2 cores, 8 GiB; free now: vm: 0 cores, 15.5 GiB.",
+            "需要 2 核、8 GiB；目前空闲：vm：0 核、15.5 GiB。",
+        ),
+        ("Waiting for 109 s.", "已等待 109 秒。"),
         ("Node 1: installing: building the environment", "节点 1：安装软件包：正在构建环境"),
         # A piece of the catalogue of failures in the middle of a sentence, and the next step behind it.
         (
@@ -45,7 +51,16 @@ def test_sentences_are_told_in_chinese(english: str, chinese: str) -> None:
 def test_a_jobs_own_words_stay_as_they_are() -> None:
     told = sentences_of("zh").translate("Rank 0 ended with exit code 1: ValueError: Bad. Really {1} bad.")
     assert told == "Rank 0 以退出码 1 结束：ValueError: Bad。Really {1} bad."
-    for text in ("", " ", "no sentence of ours", "Nobody knows this. Nor this.", "{1}", "'", "Node"):
+    for text in (
+        "",
+        " ",
+        "no sentence of ours",
+        "Nobody knows this. Nor this.",
+        "{1}",
+        "'",
+        "Node",
+        "it hangs",
+    ):
         assert sentences_of("zh").translate(text) == text
 
 
@@ -69,7 +84,7 @@ def test_every_sentence_that_the_platform_writes_is_translated(translations: Any
     missing = [english for english, chinese in table.items() if not chinese]
     assert not missing, "run scripts/translations.py and fill in sentences.json"
     for english, chinese in table.items():
-        assert set(re.findall(r"\{\d\}", english)) == set(re.findall(r"\{\d\}", chinese)), english
+        assert set(re.findall(r"\{(\d)", english)) == set(re.findall(r"\{(\d)", chinese)), english
     written = json.loads(translations.sentences_path("zh").read_text("utf-8"))
     assert written == table, "run scripts/translations.py"
 

@@ -58,6 +58,7 @@ def create_console(platform: Platform) -> ASGIApp:
             Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg", status_code=301)),
             # Parts of pages, fetched by htmx.
             Route("/parts/jobs", listing.refresh),
+            Route("/parts/told", job.tell),
             Route("/parts/jobs/{job}", job.refresh),
             Mount("/static", CachedFiles(fingerprint)),
         ],

@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from trainshed.console.job_list import digest_of
+from trainshed.console.sentences import sentences_of
 from trainshed.console.site import Site
 from trainshed.console.visitor import Visitor, visitor_of
 from trainshed.model.phase import Phase
@@ -65,6 +66,12 @@ class JobPages:
             refreshed=True,
             **content,
         )
+
+    def tell(self, request: Request) -> Response:
+        """A sentence of the platform's in the visitor's language."""
+        visitor = visitor_of(self._site.platform, request)
+        text = request.query_params.get("text", "")[:4000]
+        return PlainTextResponse(sentences_of(visitor.language).translate(text))
 
     def download(self, request: Request) -> Response:
         """A whole log as a file: exactly the bytes that were written so far."""

@@ -16,7 +16,9 @@ from pathlib import Path
 __all__ = ["Sentences", "sentences_of"]
 
 _FOLDER = Path(__file__).parent / "locale"
-_HOLE = re.compile(r"\{(\d)\}")
+# {1:n} takes a number only.
+_HOLE = re.compile(r"\{(\d)(:n)?\}")
+_NUMBER = re.compile(r"\d[\d.]*")
 # Between two sentences of one message.
 _BORDER = re.compile(r"(?<=[.?!]) (?=[A-Z'`])")
 # A hole may hold a sentence with holes of its own; deeper than this nothing of ours goes.
@@ -76,7 +78,8 @@ class _Pattern:
 
     def __init__(self, english: str, told: str) -> None:
         # The texts around the holes; by their order in English the holes are numbered.
-        self.texts = _HOLE.split(english)[::2]
+        self.texts = _HOLE.split(english)[::3]
+        self._numbers = [index for index, form in enumerate(_HOLE.split(english)[2::3]) if form]
         self.told = told
 
     def match(self, text: str) -> list[str] | None:
@@ -97,7 +100,9 @@ class _Pattern:
         values.append(text[at:end])
         # A hole holds a few words; only one at the end may hold sentences.
         closed = values if last else values[:-1]
-        return None if any(map(_BORDER.search, closed)) else values
+        if any(map(_BORDER.search, closed)) or not all(_NUMBER.fullmatch(values[n]) for n in self._numbers):
+            return None
+        return values
 
 
 @cache

@@ -38,8 +38,9 @@
   }
 
   class Chart {
-    constructor(parent, title, words, format) {
+    constructor(parent, title, words, format, least) {
       this.words = words;
+      this.least = least;              // where given, the axis begins at 0 and goes at least so far
       this.format = format;
       this.key = "";
       this.figure = document.createElement("figure");
@@ -98,7 +99,7 @@
         cursor: { points: { size: 6 }, y: false },
         scales: {
           x: { time: false },
-          y: { range: (_, low, high) => (low === null ? [0, 1] : uPlot.rangeNum(low, low === high ? low + (Math.abs(low) || 1) : high, 0.1, true)) },
+          y: { range: (_, low, high) => this.least !== undefined && low !== null ? [0, Math.max(this.least, high * 1.1)] : (low === null ? [0, 1] : uPlot.rangeNum(low, low === high ? low + (Math.abs(low) || 1) : high, 0.1, true)) },
         },
         axes: [
           { ...side, size: 26, values: (_, values) => values.map(shortNumber) },
@@ -149,10 +150,11 @@
   }
 
   class Panel {
-    constructor(box, group, format) {
+    constructor(box, group, format, least = () => undefined) {
       this.box = box;
       this.group = group;
       this.format = format;
+      this.least = least;
       this.charts = new Map();
       this.all = false;
       this.finished = false;
@@ -198,7 +200,7 @@
       for (const { title, lines } of shown) {
         let chart = this.charts.get(title);
         if (!chart) {
-          chart = new Chart(this.box, this.title(title), this.box.dataset, this.format(title));
+          chart = new Chart(this.box, this.title(title), this.box.dataset, this.format(title), this.least(title));
           this.charts.set(title, chart);
         }
         chart.update(lines.slice(0, COLOURS.length));
@@ -251,5 +253,7 @@
   const metrics = document.getElementById("metrics");
   if (metrics) new Panel(metrics, byName, () => shortNumber);
   const system = document.getElementById("system");
-  if (system) new Panel(system, byMeasure, (title) => (title.endsWith("memory_bytes") ? sizeFormat : shortNumber));
+  if (system) new Panel(system, byMeasure, (title) => (title.endsWith("memory_bytes") ? sizeFormat : shortNumber),
+    // A thousandth of a core must not look like a busy machine.
+    (title) => (title === "cpu" || title.endsWith("memory_bytes") ? 1 : undefined));
 })();

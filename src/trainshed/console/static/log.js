@@ -131,7 +131,7 @@
       close();
       view.ended = true;
       take("");
-      ending.textContent = `■ ${JSON.parse(event.data).reason}`;
+      tellEnd(JSON.parse(event.data).reason, mine);
       setTimeout(checkLive, 500);
     });
     source.onerror = () => {
@@ -141,6 +141,16 @@
       setTimeout(() => { if (mine === generation) connect(); }, view.pause);
       view.pause = Math.min(view.pause * 2, 10000);
     };
+  }
+
+  // The API tells in English why a log has ended; the console knows it in the visitor's language.
+  async function tellEnd(reason, mine) {
+    let text = reason;
+    try {
+      const answer = await fetch(`/parts/told?${new URLSearchParams({ text: reason })}`);
+      if (answer.ok) text = await answer.text();
+    } catch { /* in English then */ }
+    if (mine === generation) ending.textContent = `■ ${text}`;
   }
 
   function label(name) {
