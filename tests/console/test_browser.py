@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -103,9 +104,10 @@ def submit(platform_up: Any, code: Path) -> Iterator[Callable[..., Job]]:
                 client.wait(job_id, timeout=60)
 
 
-def wait(chrome: webdriver.Chrome, claim: Callable[[], Any], what: str, seconds: float = 45) -> Any:
-    """Wait until the page is as claimed."""
-    return WebDriverWait(chrome, seconds, poll_frequency=0.1).until(lambda _: claim(), what)
+def wait(chrome: webdriver.Chrome, claim: Callable[[], Any], what: str, seconds: float = 80) -> Any:
+    """Wait until the page is as claimed; an element that is replaced at this very moment is looked for again."""
+    patient = WebDriverWait(chrome, seconds, 0.1, [StaleElementReferenceException, NoSuchElementException])
+    return patient.until(lambda _: claim(), what)
 
 
 def text_of(chrome: webdriver.Chrome, selector: str) -> str:
@@ -137,7 +139,8 @@ def test_from_the_login_link_to_the_curve(
     # The list refreshes by itself.
     wait(chrome, lambda: "curve" in text_of(chrome, "table.jobs"), "the job in the list")
     wait(chrome, lambda: "Completed" in text_of(chrome, "table.jobs"), "the job's end in the list")
-    chrome.find_element(By.ID, f"job-{job.id}").click()
+    # The list refreshes itself: the link may be replaced between the look and the click.
+    wait(chrome, lambda: chrome.find_element(By.ID, f"job-{job.id}").click() or True, "the job's row")
     wait(chrome, lambda: "the end" in log_lines(chrome), "the log")
     lines = log_lines(chrome)
     assert lines[0] == "INFO <script>document.title = 'owned'</script> 你好"
