@@ -79,6 +79,10 @@ class Settings:
     checkpoints_gb: int = _setting(
         20, "Gigabytes of checkpoints that a node keeps for the next attempt of its job; 0 is no limit."
     )
+    checkpoint_seconds: int = _setting(
+        60,
+        "Seconds after which a cluster's node brings new checkpoints home while its job trains; 0 is only at its end.",
+    )
     runner_patience_minutes: int = _setting(
         1440, "Minutes that a cluster's node waits for a platform that is away, to hand over what a job made."
     )

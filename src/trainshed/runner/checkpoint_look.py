@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 from trainshed.durable import write_durably
 from trainshed.store.folder_tree import FolderTree
@@ -13,12 +12,8 @@ from trainshed.store.folder_tree import FolderTree
 __all__ = ["Stamp", "checkpoint_folder", "look_into", "read_staged", "remember_staged", "stamp_of"]
 
 
-class Stamp(NamedTuple):
-    """What tells one content of a file from another without reading it."""
-
-    inode: int
-    size: int
-    changed: int
+# What tells one content of a file from another without reading it: inode, size, and when it was changed.
+Stamp = tuple[int, int, int]
 
 
 def checkpoint_folder(root: Path) -> Path:
@@ -28,7 +23,7 @@ def checkpoint_folder(root: Path) -> Path:
 
 def stamp_of(facts: os.stat_result) -> Stamp:
     """The stamp of a file."""
-    return Stamp(facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def look_into(folder: Path) -> dict[str, Stamp]:
@@ -48,7 +43,7 @@ def look_into(folder: Path) -> dict[str, Stamp]:
 def remember_staged(root: Path) -> None:
     """Note what earlier attempts left, before the job begins: every node has all of it, and only what a node
     changes is that node's own."""
-    write_durably(_staged_file(root), {path: list(stamp) for path, stamp in _look(root).items()})
+    write_durably(_staged_file(root), dict(_look(root)))
 
 
 def read_staged(root: Path) -> dict[str, Stamp]:
@@ -57,7 +52,7 @@ def read_staged(root: Path) -> dict[str, Stamp]:
         found = json.loads(_staged_file(root).read_bytes())
     except FileNotFoundError:
         return {}
-    return {path: Stamp(*stamp) for path, stamp in found.items()}
+    return {path: (stamp[0], stamp[1], stamp[2]) for path, stamp in found.items()}
 
 
 def _look(root: Path) -> dict[str, Stamp]:

@@ -60,6 +60,8 @@ def stage_checkpoints(launch: NodeLaunch, store: ObjectStore, root: Path, say: C
         where = f"obs://{plan.bucket}/{plan.prefix}"
     else:
         attempt = latest_attempt(store, launch.job_id, launch.node_count, launch.attempt)
+        if _stage_live(launch, store, root, attempt, say):
+            return
         if not attempt:
             return
         base = f"{launch.job_id}/checkpoints/attempt-{attempt}/"
@@ -77,6 +79,28 @@ def stage_checkpoints(launch: NodeLaunch, store: ObjectStore, root: Path, say: C
     remember_staged(root)
     if files:
         say(f"checkpoints: {files} files, {size / 1e6:.1f} MB from {where}, in {plan.path}")
+
+
+def _stage_live(
+    launch: NodeLaunch, store: ObjectStore, root: Path, after: int, say: Callable[[str], None]
+) -> bool:
+    """Make the folder ready with what came home while a later attempt trained, whose end brought nothing home."""
+    # Not at the start of every runner: only few need it.
+    from trainshed.runner.checkpoint_versions import fetch_versions, find_versions
+
+    for attempt in sorted(_attempts(launch, store), reverse=True):
+        if not after < attempt < launch.attempt:
+            continue
+        versions = find_versions(store, launch.job_id, attempt, launch.node_count)
+        if not versions:
+            continue
+        files, size = fetch_versions(store, versions, checkpoint_folder(root))
+        remember_staged(root)
+        if launch.node_index == 0:
+            _forget(launch, store, before=attempt)
+        say(f"checkpoints: {files} files, {size / 1e6:.1f} MB that came home while attempt {attempt} trained")
+        return True
+    return False
 
 
 def bring_checkpoints(
@@ -136,12 +160,24 @@ def _has_stamp(path: Path, stamp: Stamp) -> bool:
 def _forget_older(launch: NodeLaunch, store: ObjectStore) -> None:
     """Remove what this attempt has made superfluous, once all its nodes are home."""
     whole = latest_attempt(store, launch.job_id, launch.node_count, launch.attempt + 1)
-    if whole != launch.attempt:
-        return
-    for prefix in store.list(ARCHIVE_BUCKET, f"{launch.job_id}/checkpoints/", delimiter="/").folders:
-        number = prefix.rstrip("/").rpartition("-")[2]
-        if number.isdigit() and int(number) < whole:
-            store.delete_prefix(ARCHIVE_BUCKET, prefix)
+    if whole == launch.attempt:
+        from trainshed.runner.checkpoint_versions import live_prefix
+
+        _forget(launch, store, before=whole)
+        store.delete_prefix(ARCHIVE_BUCKET, live_prefix(launch.job_id, whole))
+
+
+def _forget(launch: NodeLaunch, store: ObjectStore, before: int) -> None:
+    for attempt in _attempts(launch, store):
+        if attempt < before:
+            store.delete_prefix(ARCHIVE_BUCKET, f"{launch.job_id}/checkpoints/attempt-{attempt}/")
+
+
+def _attempts(launch: NodeLaunch, store: ObjectStore) -> list[int]:
+    """The attempts of which there is something in the archive."""
+    folders = store.list(ARCHIVE_BUCKET, f"{launch.job_id}/checkpoints/", delimiter="/").folders
+    numbers = [prefix.rstrip("/").rpartition("-")[2] for prefix in folders]
+    return [int(number) for number in numbers if number.isdigit()]
 
 
 def _size(folder: Path) -> int:

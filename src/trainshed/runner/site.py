@@ -41,6 +41,10 @@ class Site:
     leftovers_bytes: int = 0
     # How many bytes of checkpoints a node may keep from attempt to attempt; 0 is no limit.
     checkpoint_bytes: int = 0
+    # How often checkpoints are brought home while the job trains; 0 is only at its end, where nothing is lost by that.
+    checkpoint_seconds: int = 0
+    # How many seconds this machine's clock is behind the platform's.
+    clock_lag: float = 0.0
     # Where trees of inputs are kept for the next job, or empty where every job gets copies.
     input_cache: str = ""
     # Folders of this machine that jobs may read.

@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainshed.model.attempt import Ending, RankExit
 from trainshed.model.diagnosis import diagnose_ranks
@@ -29,6 +30,9 @@ from trainshed.runner.site import Site
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.runner.time_warning import TimeWarning
 from trainshed.store.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from trainshed.runner.live_checkpoints import LiveCheckpoints
 
 __all__ = ["TrainingWatch"]
 
@@ -112,6 +116,7 @@ class TrainingWatch:
             kept.start()
         exporter = LiveExport(self._launch, self._store, self._archive, self._folder, note)
         exporter.start()
+        checkpoints = self._bring_checkpoints()
         poller = select.poll()
         poller.register(sandbox.fileno(), select.POLLIN)
         if gang is not None and gang.fileno() >= 0:
@@ -151,6 +156,8 @@ class TrainingWatch:
         finally:
             sampler.stop()
             exporter.stop()
+            if checkpoints is not None:
+                checkpoints.stop()
             kept.stop()
             launcher_logs.read(final=True)
         ends = list(exits.values())
@@ -179,6 +186,24 @@ class TrainingWatch:
             node=self._launch.node_index,
             launcher_tails=launcher_logs.tails(),
         )
+
+    def _bring_checkpoints(self) -> LiveCheckpoints | None:
+        """Begin to bring checkpoints home, where the end of the job may be too late for that."""
+        if self._launch.checkpoints is None or not self._site.checkpoint_seconds:
+            return None
+        from trainshed.runner.live_checkpoints import LiveCheckpoints
+
+        checkpoints = LiveCheckpoints(
+            self._launch,
+            self._store,
+            self._folder.root,
+            every=self._site.checkpoint_seconds,
+            limit=self._site.checkpoint_bytes,
+            say=self._log.say,
+            clock_lag=self._site.clock_lag,
+        )
+        checkpoints.start()
+        return checkpoints
 
     def _tell(self, message: str) -> None:
         self._log.say(message)

@@ -32,7 +32,11 @@ from trainshed.model.ssh import KEY_NAMES
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.site import Site
 from trainshed.services.attempt_tokens import AttemptCaller
-from trainshed.services.job_credentials import create_job_credentials, load_job_secrets
+from trainshed.services.job_credentials import (
+    create_job_credentials,
+    grant_job_credentials,
+    load_job_secrets,
+)
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, remote_variables
 from trainshed.services.platform import Platform
 from trainshed.services.public_urls import obs_url
@@ -85,6 +89,8 @@ class RemoteSite:
     log_segment_bytes: int
     disk_reserve_bytes: int
     checkpoint_bytes: int
+    # How often a node brings checkpoints home while its job trains.
+    checkpoint_seconds: int
     leftovers_bytes: int
     host_folders: tuple[str, ...]
     # The packages of the ssh server, for nodes that have none.
@@ -229,18 +235,22 @@ def _plan_once(platform: Platform, runner: AttemptCaller, claims: list[Claim]) -
             change_attempt(connection, runner.attempt, placements=made["placements"])
             if known is None or known.placements != made["placements"]:
                 add_event(connection, job.id, platform.clock(), "info", "control", describe_places(places))
+            if known is not None and known.state != "ended":
+                grant_job_credentials(platform, connection, job)
     return tuple(from_json(NodeLaunch, item) for item in made["launches"])
 
 
 def _plan(
     platform: Platform, job: JobRow, attempt: int, claims: list[Claim]
 ) -> tuple[tuple[Placement, ...], tuple[NodeLaunch, ...]]:
+    network = network_of(str(job.spec.get("network", "platform")), job.nodes)
     with read(platform.engine) as connection:
         nodes = all_nodes(connection)
-        others = [row for row in current_attempts(connection).values() if row.job_id != job.id]
+        # Only whoever shares the machines' own network shares its ports.
+        running = current_attempts(connection).values() if network == "open" else ()
+    others = [row for row in running if row.job_id != job.id]
     pool = find_pool(str(job.spec.get("pool", "")), platform.settings.all_pools)
     flavor = find_flavor(job.flavor, flavors_of(pool, nodes))
-    network = network_of(str(job.spec.get("network", "platform")), job.nodes)
     # Those of others that run may not be in use yet.
     taken = {int(place.get("ports", 0)) for row in others if row.state != "ended" for place in row.placements}
     ports = choose_ports(job.id, claims, taken) if network == "open" else 0
@@ -324,6 +334,7 @@ def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
         log_segment_bytes=settings.log_segment_mb << 20,
         disk_reserve_bytes=settings.disk_reserve_mb << 20,
         checkpoint_bytes=settings.checkpoints_gb << 30,
+        checkpoint_seconds=settings.checkpoint_seconds,
         leftovers_bytes=settings.leftovers_mb << 20,
         host_folders=settings.host_folders,
         ssh_packages=ssh_packages_version(),

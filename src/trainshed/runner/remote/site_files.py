@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: st
         disk_reserve_bytes=given["disk_reserve_bytes"],
         leftovers_bytes=given["leftovers_bytes"],
         checkpoint_bytes=given["checkpoint_bytes"],
+        checkpoint_seconds=given["checkpoint_seconds"],
+        clock_lag=float(ticket["clock"]) - time.time(),
         host_folders=tuple(given["host_folders"]),
         input_cache=str(input_cache(root)),
         kept_folders=given["kept_folders"] or str(folder.path / "kept"),
