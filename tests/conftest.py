@@ -81,7 +81,7 @@ def free_port() -> int:
     return find_free_port("127.0.0.1")
 
 
-def wait_until(claim: Callable[[], Any], *, seconds: float = 30.0, what: str = "") -> Any:
+def wait_until(claim: Callable[[], Any], *, seconds: float = 120.0, what: str = "") -> Any:
     """Wait until the claim is true and return what it returned; fail after the given time."""
     deadline = time.monotonic() + seconds
     while True:

@@ -286,7 +286,7 @@ class Lab:
 
         self.wait(has_come, 60, f"step {step} of {name}")
 
-    def end(self, name: str, seconds: float = 80) -> dict[str, Any]:
+    def end(self, name: str, seconds: float = 180) -> dict[str, Any]:
         """The job at its end."""
 
         def has_ended() -> bool:
@@ -359,7 +359,7 @@ def open_lab(support: Any, folder: Path, settings: str = "") -> Iterator[Lab]:
         try:
             lab.start()
             assert lab.cli("obs", "mb", "results").exit_code == 0
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 90
             while "n3" not in lab.cli("nodes").stdout:
                 assert time.monotonic() < deadline, lab.cli("nodes").output
             yield lab

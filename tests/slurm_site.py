@@ -230,7 +230,7 @@ def open_site(folder: Path) -> Iterator[Site]:
 def _cancel_all(cluster: Any, names: dict[str, str]) -> None:
     for name in names.values():
         cluster.call("scancel", "-u", name, check=False)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while cluster.call("squeue", "-h", check=False).stdout and time.monotonic() < deadline:
         time.sleep(0.1)
 

@@ -191,7 +191,7 @@ class Yard:
         self,
         launch: AttemptLaunch,
         state: str,
-        seconds: float = 40.0,
+        seconds: float = 120.0,
         act: Callable[[], object] | None = None,
     ) -> list[NodeObservation]:
         """Look until all nodes are in a state."""

@@ -85,7 +85,7 @@ def start_server(
     """Start the store process and wait until it answers."""
     environment = {**os.environ, "TRAINSHED_OBS_PORT": str(port), "TRAINSHED_HOST": "127.0.0.1"}
     process = subprocess.Popen([*program, "--home", str(home.path)], env=environment)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:
         try:
             if httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200:

@@ -181,11 +181,11 @@ def test_a_job_survives_the_death_of_the_endpoint(
 ) -> None:
     submit(platform, "outage", 6)
     with platform.client() as client:
-        support.wait_until(lambda: client.get("outage").detail == "training", seconds=60)
+        support.wait_until(lambda: client.get("outage").detail == "training", seconds=180)
         time.sleep(2)
         server.kill()
         # It trains on without the endpoint, then waits for it.
-        support.wait_until(lambda: client.get("outage").detail == "uploading", seconds=60)
+        support.wait_until(lambda: client.get("outage").detail == "uploading", seconds=180)
         time.sleep(3)
         assert client.get("outage").phase == "Running"
         assert "cannot be reached" in platform.cli("obs", "ls", "obs://data/").output

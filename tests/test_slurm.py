@@ -79,7 +79,7 @@ def phase(lab: Any, name: str) -> str:
 
 def test_two_nodes_train_together_and_everything_comes_home(lab: Any, support: Any, tmp_path: Path) -> None:
     submit(lab, tmp_path, "together")
-    support.wait_until(lambda: phase(lab, "together") in ("Completed", "Failed"), seconds=80, what="its end")
+    support.wait_until(lambda: phase(lab, "together") in ("Completed", "Failed"), seconds=180, what="its end")
     story = lab.cli("show", "together").output
     assert phase(lab, "together") == "Completed", story
     for rank in range(4):
@@ -100,7 +100,7 @@ def test_the_platforms_processes_may_be_killed_meanwhile(lab: Any, support: Any,
     submit(lab, tmp_path, "steady", wait=2)
     support.wait_until(
         lambda: "line 3" in lab.cli("logs", "steady", "--rank", "2").stdout,
-        seconds=60,
+        seconds=180,
         what="the first lines",
     )
     pids = lab.pids()
@@ -111,7 +111,7 @@ def test_the_platforms_processes_may_be_killed_meanwhile(lab: Any, support: Any,
         shown = lab.cli("show", "steady", "--json")
         return shown.exit_code == 0 and shown.json()["phase"] in ("Completed", "Failed")
 
-    support.wait_until(has_ended, seconds=80, what="its end")
+    support.wait_until(has_ended, seconds=180, what="its end")
     shown = lab.cli("show", "steady", "--json").json()
     assert (shown["phase"], shown["attempt"]) == ("Completed", 1), lab.cli("show", "steady").output
     for rank in range(4):
@@ -125,9 +125,9 @@ def test_a_stop_reaches_both_nodes(lab: Any, support: Any, tmp_path: Path) -> No
     submit(lab, tmp_path, "endless", wait=1)
     support.wait_until(
         lambda: "step 2" in lab.cli("logs", "endless", "--rank", "3").stdout,
-        seconds=60,
+        seconds=180,
         what="the last rank's steps",
     )
     assert lab.cli("stop", "endless").exit_code == 0
-    support.wait_until(lambda: phase(lab, "endless") == "Terminated", seconds=60, what="the stop")
+    support.wait_until(lambda: phase(lab, "endless") == "Terminated", seconds=180, what="the stop")
     assert "step 2" in lab.cli("logs", "endless", "--rank", "3").stdout

@@ -143,13 +143,13 @@ def test_a_job_runs_as_its_owner_and_tells_nobody_else_its_secret(
 ) -> None:
     done = submit(site, support, "ann", tmp_path, "first", wait=6, nodes=2)
     assert done.exit_code == 0, done.output
-    tokens = support.wait_until(lambda: tokens_on_the_nodes(site.uid("ann")), seconds=60, what="the runners")
+    tokens = support.wait_until(lambda: tokens_on_the_nodes(site.uid("ann")), seconds=180, what="the runners")
     (token,) = (found.decode() for found in tokens)
     number, user = site.cluster.call("squeue", "-h", "-o", "%i %u").stdout.split()
     assert user == site.names["ann"]
     support.wait_until(
         lambda: phase(site, support, "ann", "first") in ("Running", "Completed", "Failed"),
-        seconds=60,
+        seconds=180,
         what="its start",
     )
     place = f"/tmp/trainshed-{site.uid('ann')}"
@@ -167,7 +167,7 @@ def test_a_job_runs_as_its_owner_and_tells_nobody_else_its_secret(
     script = site.cluster.call("scontrol", "write", "batch_script", number, "-").stdout
     assert "#SBATCH --no-requeue" in script and token not in script
     support.wait_until(
-        lambda: phase(site, support, "ann", "first") in ("Completed", "Failed"), seconds=80, what="its end"
+        lambda: phase(site, support, "ann", "first") in ("Completed", "Failed"), seconds=180, what="its end"
     )
     story = site.cli(support, "ann", "show", "first").output
     assert phase(site, support, "ann", "first") == "Completed", story
@@ -198,13 +198,13 @@ def test_what_waits_and_what_runs_is_cancelled_as_its_owner(site: Any, support: 
     assert submit(site, support, "bob", tmp_path, "endless", wait=600, nodes=3, cpus=8).exit_code == 0
     support.wait_until(
         lambda: "token None" in site.cli(support, "bob", "logs", "endless").stdout,
-        seconds=60,
+        seconds=180,
         what="the first line",
     )
     assert submit(site, support, "ann", tmp_path, "behind", cpus=8).exit_code == 0
     support.wait_until(
         lambda: site.names["ann"] in site.cluster.call("squeue", "-h", "-t", "PD", "-o", "%u").stdout,
-        seconds=30,
+        seconds=90,
         what="the second job in the queue",
     )
     for user, name in (("ann", "behind"), ("bob", "endless")):
@@ -216,9 +216,9 @@ def test_what_waits_and_what_runs_is_cancelled_as_its_owner(site: Any, support: 
             for user, name in (("ann", "behind"), ("bob", "endless"))
         )
 
-    support.wait_until(are_stopped, seconds=60, what="both stops")
+    support.wait_until(are_stopped, seconds=180, what="both stops")
     support.wait_until(
-        lambda: not site.cluster.call("squeue", "-h").stdout, seconds=30, what="an empty queue"
+        lambda: not site.cluster.call("squeue", "-h").stdout, seconds=90, what="an empty queue"
     )
 
 
@@ -333,7 +333,7 @@ def test_this_machine_is_a_pool_as_well_and_needs_no_account(site: Any, support:
     done = site.cli(support, "eve", "run", "--name", "here", "--pool", "local", "--command", "echo at home")
     assert done.exit_code == 0, done.output
     support.wait_until(
-        lambda: phase(site, support, "eve", "here") in ("Completed", "Failed"), seconds=80, what="its end"
+        lambda: phase(site, support, "eve", "here") in ("Completed", "Failed"), seconds=180, what="its end"
     )
     assert phase(site, support, "eve", "here") == "Completed"
     assert "at home" in site.cli(support, "eve", "logs", "here").stdout
@@ -346,13 +346,13 @@ def test_without_the_rule_a_job_waits_and_says_why(site: Any, support: Any, tmp_
         assert submit(site, support, "ann", tmp_path, "early").exit_code == 0
         support.wait_until(
             lambda: "may not run sbatch as" in site.cli(support, "ann", "explain", "early").output,
-            seconds=30,
+            seconds=90,
             what="the reason",
         )
     finally:
         site.rule.write_text(rule)
     support.wait_until(
-        lambda: phase(site, support, "ann", "early") in ("Completed", "Failed"), seconds=80, what="its end"
+        lambda: phase(site, support, "ann", "early") in ("Completed", "Failed"), seconds=180, what="its end"
     )
     assert phase(site, support, "ann", "early") == "Completed"
 
@@ -369,7 +369,7 @@ def test_a_site_that_hides_jobs_needs_an_operator(site: Any, support: Any, tmp_p
         assert submit(site, support, "ann", tmp_path, "hidden").exit_code == 0
         support.wait_until(
             lambda: "Slurm hides users' jobs" in site.cli(support, "ann", "explain", "hidden").output,
-            seconds=30,
+            seconds=90,
             what="the reason",
         )
         # The very command that the hint gives.
@@ -378,7 +378,7 @@ def test_a_site_that_hides_jobs_needs_an_operator(site: Any, support: Any, tmp_p
         site.cluster.call(*fix[1].split())
         support.wait_until(
             lambda: phase(site, support, "ann", "hidden") in ("Completed", "Failed"),
-            seconds=80,
+            seconds=180,
             what="its end",
         )
         assert phase(site, support, "ann", "hidden") == "Completed"
@@ -413,7 +413,7 @@ def test_a_stranger_s_job_of_the_same_name_is_not_ours(site: Any, support: Any, 
     states = site.cluster.call("squeue", "-h", "-u", site.names["bob"], "-o", "%T").stdout.split()
     assert states == ["RUNNING"]
     site.cluster.call("scancel", taken.stdout.strip())
-    support.wait_until(lambda: not site.cluster.call("squeue", "-h").stdout, seconds=30, what="its end")
+    support.wait_until(lambda: not site.cluster.call("squeue", "-h").stdout, seconds=90, what="its end")
 
 
 GUIDE = Path(__file__).resolve().parents[1] / "docs/slurm.md"

@@ -63,12 +63,12 @@ class Lab:
     def until_begun(self, name: str, ranks: int = 2) -> None:
         """Wait until all ranks have begun."""
         for rank in range(ranks):
-            self._support.wait_until(lambda rank=rank: "finds" in self.log(name, rank), seconds=60)
+            self._support.wait_until(lambda rank=rank: "finds" in self.log(name, rank), seconds=180)
 
     def end(self, name: str) -> Any:
         """The job at its end."""
         ends = ("Completed", "Failed", "Terminated")
-        self._support.wait_until(lambda: self.show(name)["phase"] in ends, seconds=80, what=f"{name} ends")
+        self._support.wait_until(lambda: self.show(name)["phase"] in ends, seconds=180, what=f"{name} ends")
         return self.show(name)
 
     def attempts(self, name: str) -> list[str]:
@@ -100,7 +100,7 @@ def test_warnings_limits_idleness_and_cancelled_jobs(lab: Lab, tmp_path: Path) -
     number = next(row.split()[0] for row in rows if name in row)
     # Meant for the job's own processes, and no end of those that carry its log.
     lab.cluster.call("scancel", "--signal=USR1", number)
-    lab._support.wait_until(lambda: "heard SIGUSR1" in lab.log("cancelled", 1), seconds=30)
+    lab._support.wait_until(lambda: "heard SIGUSR1" in lab.log("cancelled", 1), seconds=90)
     lab.cluster.call("scancel", number)
     assert lab.end("cancelled")["phase"] == "Completed"
     assert lab.attempts("cancelled") == ["ended_from_outside", "completed"]

@@ -56,7 +56,7 @@ class Station:
         self._stop.set()
         self.platform.ring()
         if self._thread is not None:
-            self._thread.join(30)
+            self._thread.join(120)
             self._thread = None
 
     def close(self) -> None:
@@ -123,13 +123,13 @@ class Station:
         with read(self.platform.engine) as connection:
             return events_of(connection, job_id)
 
-    def wait(self, job_id: str, seconds: float = 60.0) -> JobRow:
+    def wait(self, job_id: str, seconds: float = 180.0) -> JobRow:
         """The job at its end."""
         self.until(lambda: self.job(job_id).phase.is_terminal, seconds, f"job {job_id} does not end")
         return self.job(job_id)
 
     def until(
-        self, condition: Callable[[], bool], seconds: float = 30.0, what: str = "never happened"
+        self, condition: Callable[[], bool], seconds: float = 90.0, what: str = "never happened"
     ) -> None:
         """Wait for something."""
         deadline = time.monotonic() + seconds
@@ -144,7 +144,7 @@ class Station:
     def wait_for_line(self, job_id: str, text: bytes, attempt: int = 1) -> None:
         """Wait until the job has printed something."""
         log = self.run_folder(job_id, attempt).rank_log(0)
-        self.until(lambda: log.exists() and text in log.read_bytes(), 60, f"no {text!r} in the log")
+        self.until(lambda: log.exists() and text in log.read_bytes(), 180, f"no {text!r} in the log")
 
     def log(self, job_id: str, stream: str = "rank-0", attempt: int = 1, node: int = 0) -> bytes:
         """A log as it was archived."""

@@ -65,7 +65,7 @@ def forks(tmp_path: Path) -> Iterator[Forks]:
         if (folder / "runner.lock").exists():
             (folder / "finish").touch()
     forks.process.kill()
-    forks.process.communicate(timeout=10)
+    forks.process.communicate(timeout=90)
 
 
 def is_locked(folder: Path) -> bool:

@@ -85,7 +85,7 @@ def family(tmp_path: Path, support: Any) -> Iterator[Family]:
     yield family
     if family.process is not None:
         family.process.kill()
-        family.process.communicate(timeout=10)
+        family.process.communicate(timeout=90)
 
 
 def test_it_starts_all_children_and_ends_them_on_term(family: Family) -> None:
@@ -97,7 +97,7 @@ def test_it_starts_all_children_and_ends_them_on_term(family: Family) -> None:
     assert all(family.support.is_alive(pid) for pid in pids.values())
     assert family.process is not None
     family.process.terminate()
-    output, _ = family.process.communicate(timeout=20)
+    output, _ = family.process.communicate(timeout=90)
     assert family.process.returncode == 0
     assert output.startswith("STANDS")
     assert not any(family.support.is_alive(pid) for pid in pids.values())

@@ -21,7 +21,7 @@ def running(script: str, *, until: str) -> Iterator[int]:
         ["bash", "-c", f"bash -c {script!r} & wait"], start_new_session=True, stdout=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while until not in _names(first.pid):
             assert time.monotonic() < deadline, _names(first.pid)
             time.sleep(0.02)

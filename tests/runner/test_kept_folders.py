@@ -13,7 +13,7 @@ from trainshed.runner.kept_folders import KeptFoldersWatch, kept_folder_path, me
 
 
 def _wait_for(watch: KeptFoldersWatch) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while watch.check() is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -85,7 +85,7 @@ def visit(url: str, support: Any) -> tuple[httpx.Client, str]:
     browser = httpx.Client(follow_redirects=True)
     base = url.partition("?")[0]
     assert browser.get(url).status_code in (200, 503)
-    support.wait_until(lambda: browser.get(base).status_code == 200, seconds=80)
+    support.wait_until(lambda: browser.get(base).status_code == 200, seconds=180)
     return browser, base
 
 

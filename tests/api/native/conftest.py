@@ -55,7 +55,7 @@ class ApiServer:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while True:
             try:
                 httpx.get(f"{self.url}/healthz", timeout=5)

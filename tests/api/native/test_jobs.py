@@ -160,7 +160,7 @@ def test_wait(client: Client, submit: Callable[..., str], api: Any) -> None:
     timer.start()
     assert client.wait(job_id).succeeded
     timer.join()
-    assert client.wait(job_id, timeout=1).succeeded
+    assert client.wait(job_id, timeout=60).succeeded
 
 
 def test_stranger_sees_nothing(client: Client, submit: Callable[..., str], api: Any) -> None:
@@ -190,7 +190,7 @@ def test_stranger_sees_nothing(client: Client, submit: Callable[..., str], api: 
 
 
 def _until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while not claim():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -63,7 +63,7 @@ def port(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Por
             client.add_ssh_key((folder / "id.pub").read_text())
             job = {"name": "open", "code": str(folder / "code"), "boot": "train.py", "ssh": True}
             made = client.submit(job)
-            support.wait_until(is_ready(client), seconds=60, what="the job is not ready for ssh")
+            support.wait_until(is_ready(client), seconds=180, what="the job is not ready for ssh")
             scanned = subprocess.run(
                 ["ssh-keyscan", "-p", str(number), "127.0.0.1"], capture_output=True, check=True, timeout=30
             )

@@ -32,6 +32,6 @@ def yard(cluster: Any, tmp_path: Path) -> Iterator[Yard]:
     yield yard
     cluster.call("scancel", "-u", os.environ.get("USER", "root"), "-s", "KILL", "-b", check=False)
     cluster.call("scancel", "-u", os.environ.get("USER", "root"), check=False)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while cluster.call("squeue", "-h", check=False).stdout and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -13,8 +13,10 @@ import pytest
 from trainshed.durable import write_durably
 from trainshed.model.errors import NotAuthenticated, Unavailable
 from trainshed.model.home import RunFolder
+from trainshed.runner.doorbell import ring_doorbell
 from trainshed.runner.log_archive import punch_hole
 from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
+from trainshed.runner.remote.remote_gang import bell_file
 
 
 class Gateway:
@@ -26,11 +28,13 @@ class Gateway:
         self.away = 0
         self.stop: dict[str, Any] | None = None
         self.refuses = False
+        self.calls = 0
         self._folder = folder
 
     def report(
         self, pieces: Any = (), report: dict[str, Any] | None = None, *, ready: bool = False
     ) -> dict[str, Any]:
+        self.calls += 1
         if self.refuses:
             raise NotAuthenticated("Attempt 1 of this job is over.", code="attempt_over")
         if self.away:
@@ -81,6 +85,21 @@ def test_a_second_courier_goes_on_where_the_first_one_died(folder: RunFolder) ->
     finish(folder)
     Courier(folder, gateway).run()  # type: ignore[arg-type]
     assert bytes(gateway.files["logs/rank-0.log"]) == b"already there"
+
+
+def test_an_end_is_rung_for_and_brought_at_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainshed.runner.remote.courier._LEAST_PAUSE", 3600.0)
+    gateway = Gateway(folder)
+    folder.rank_log(0).write_bytes(b"line\n")
+    courier = Courier(folder, gateway, is_first=True)  # type: ignore[arg-type]
+    carrying = threading.Thread(target=courier.run, daemon=True)
+    carrying.start()
+    finish(folder)
+    ring_doorbell(str(bell_file(folder)))
+    carrying.join(60)
+    assert not carrying.is_alive() and bytes(gateway.files["logs/rank-0.log"]) == b"line\n"
+    # All in one exchange: nobody had carried anything before.
+    assert [report["stage"] for report in gateway.reports] == ["ended"] and gateway.calls == 1
 
 
 def test_what_was_archived_meanwhile_is_left_out(folder: RunFolder) -> None:

@@ -273,7 +273,7 @@ class Station:
         assert row is not None
         return row
 
-    def wait(self, job_id: str, seconds: float = 80) -> JobRow:
+    def wait(self, job_id: str, seconds: float = 180) -> JobRow:
         """The job at its end."""
         try:
             _wait(lambda: self.job(job_id).phase.is_terminal, seconds, "the job's end")

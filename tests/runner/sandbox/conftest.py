@@ -32,7 +32,7 @@ class Running:
         path = self.folder / "logs" / f"rank-{rank}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_for(self, line: str, seconds: float = 30) -> None:
+    def wait_for(self, line: str, seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while line not in self.log():
             assert time.monotonic() < deadline, f"{line!r} never came: {self.log()!r}"

@@ -188,7 +188,7 @@ def test_two_jobs_with_one_input_do_not_see_each_other(host, given: Input) -> No
         open("train.bin", "ab").write(b"{name}")
         open("{name}.txt", "w").close()
         print("ready", flush=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not os.path.exists("/job/run/go") and time.monotonic() < deadline:
             time.sleep(0.02)
         print(sorted(name for name in os.listdir(".") if name.endswith(".txt")), os.path.getsize("train.bin"))

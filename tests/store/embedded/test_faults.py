@@ -89,7 +89,7 @@ def test_kill_in_the_middle_of_many_writes(tmp_path: Path) -> None:
         for journal in journals:
             with journal.open("wb") as file:
                 writers.append(start(WRITERS, folder, journal.name, stdout=file))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not all(journal.stat().st_size for journal in journals) and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.2 + chance.random() * 0.5)

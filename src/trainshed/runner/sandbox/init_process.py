@@ -21,7 +21,8 @@ from trainshed.runner.sandbox.stage import Binding, owner_of
 
 __all__ = ["InitProcess"]
 
-START_SECONDS = 30.0
+# A busy machine takes its time; a program that fails is noticed at once.
+START_SECONDS = 120.0
 
 
 class InitProcess:
