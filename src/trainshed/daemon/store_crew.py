@@ -149,7 +149,7 @@ class Crew:
             self._quiet_since = now - self._pace.quiet_seconds / 2
             present[-1].is_leaving = True
             present[-1].tell("retire")
-            _log.info("A process of the object store is no longer needed: %s are left.", size - 1)
+            _log.info("A process of the object store is no longer needed (left: %s).", size - 1)
 
     def _call_mate(self, now: float) -> None:
         numbers = [listener.fileno() for listener in self._listeners]
