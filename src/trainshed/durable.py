@@ -6,18 +6,22 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["hold_lock", "remove_tree", "replace_file", "sync_folder", "write_durably"]
+__all__ = ["hold_lock", "remove_tree", "replace_file", "sync_folder", "write_durably", "write_whole"]
 
 
 def write_durably(path: Path, data: Any) -> None:
     """Write JSON so that after a crash the file holds either the old content or the new, whole."""
     _replace(path, json.dumps(data).encode(), 0o600)
+
+
+def write_whole(path: Path, data: Any) -> None:
+    """Write JSON so that whoever reads the file finds the old content or the new; a crash of the machine may lose both."""
+    _replace(path, json.dumps(data).encode(), 0o600, sync=False)
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -26,14 +30,15 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
+def _replace(path: Path, data: bytes, mode: int, *, sync: bool = True) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -62,6 +67,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 def remove_tree(path: Path) -> None:
     """Remove a folder that a job could write into; folders without permissions are no obstacle."""
+    import shutil
 
     def open_up(_: Any, failed: str, fault: BaseException) -> None:
         if isinstance(fault, FileNotFoundError):

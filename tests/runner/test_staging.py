@@ -58,14 +58,14 @@ def test_a_large_input_is_shared_and_small_code_is_copied(
     data: ObjectStore, site: Site, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    folders = stage(a_launch(), data, site, tmp_path / "one", said.append)
+    folders = stage(a_launch(), lambda: data, site, tmp_path / "one", said.append)
     assert list(folders.trees) == [folders.input("data")]
     assert len(list(folders.trees[folders.input("data")].folder.iterdir())) == 40
     assert list(folders.input("data").iterdir()) == []
     assert (folders.code / "train.py").read_bytes() == b"print()"
     assert folders.output("out").is_dir()
     assert len(said) == 1 and said[0].startswith("input data: 40 files, 0.0 MB, staged in ")
-    again = stage(a_launch(), data, site, tmp_path / "two", said.append)
+    again = stage(a_launch(), lambda: data, site, tmp_path / "two", said.append)
     assert said[1] == "input data: 40 files, 0.0 MB, already on this machine"
     again.close()
     folders.close()
@@ -74,7 +74,7 @@ def test_a_large_input_is_shared_and_small_code_is_copied(
 
 def test_a_job_without_a_wall_gets_copies(data: ObjectStore, site: Site, tmp_path: Path) -> None:
     open_site = Site(store_url="", environments="", input_cache=site.input_cache, allow_unsandboxed=True)
-    folders = stage(a_launch(), data, open_site, tmp_path / "root", lambda text: None)
+    folders = stage(a_launch(), lambda: data, open_site, tmp_path / "root", lambda text: None)
     assert not folders.trees
     files = list(folders.input("data").iterdir())
     assert len(files) == 40 and all(file.stat().st_nlink == 1 for file in files)
@@ -84,7 +84,7 @@ def test_a_cache_that_cannot_be_used_means_copies(data: ObjectStore, tmp_path: P
     (tmp_path / "file").write_text("")
     site = Site(store_url="", environments="", input_cache=str(tmp_path / "file" / "cache"))
     said: list[str] = []
-    folders = stage(a_launch(), data, site, tmp_path / "root", said.append)
+    folders = stage(a_launch(), lambda: data, site, tmp_path / "root", said.append)
     assert len(list(folders.input("data").iterdir())) == 40
     assert "the input cache cannot be used" in said[0]
 
@@ -102,7 +102,7 @@ def test_a_stop_ends_the_staging(
 
     place = site if cached else Site(store_url="", environments="")
     with pytest.raises(Stopped):
-        stage(a_launch(), data, place, tmp_path / "root", lambda text: None, check_stop)
+        stage(a_launch(), lambda: data, place, tmp_path / "root", lambda text: None, check_stop)
     left = [path.name for path in (tmp_path / "cache").glob("*")]
     assert not [name for name in left if name.startswith("new-")]
     assert len(list((tmp_path / "root" / "inputs" / "data").iterdir())) < 40
@@ -113,17 +113,23 @@ def test_what_does_not_fit_on_the_disk_is_refused_at_once(
 ) -> None:
     monkeypatch.setattr(staging, "_free_bytes", lambda folder: staging._SPARE_BYTES + 100)
     with pytest.raises(HostUnfit) as caught:
-        stage(a_launch(), data, Site(store_url="", environments=""), tmp_path / "root", lambda text: None)
+        stage(
+            a_launch(),
+            lambda: data,
+            Site(store_url="", environments=""),
+            tmp_path / "root",
+            lambda text: None,
+        )
     assert caught.value.code == "disk_full"
     assert not list((tmp_path / "root" / "inputs" / "data").iterdir())
     # A shared tree takes no room.
-    stage(a_launch(), data, site, tmp_path / "other", lambda text: None).close()
+    stage(a_launch(), lambda: data, site, tmp_path / "other", lambda text: None).close()
 
 
 @pytest.mark.parametrize("key", ["gone/", "set/gone.bin"])
 def test_an_input_that_is_gone_is_named(data: ObjectStore, site: Site, tmp_path: Path, key: str) -> None:
     with pytest.raises(NotFound, match="The input 'data'") as caught:
-        stage(a_launch(key), data, site, tmp_path / "root", lambda text: None)
+        stage(a_launch(key), lambda: data, site, tmp_path / "root", lambda text: None)
     assert caught.value.code == "input"
 
 

@@ -88,7 +88,7 @@ def test_a_machine_that_is_not_fit_says_why(tmp_path: Path, python: str, code: i
     old = tools / "old-python"
     # A Python that says of itself to be older.
     old.write_text(
-        f"#!/bin/sh\nshift\nprogram=$1; shift\n"
+        f"#!/bin/sh\nshift 2\nprogram=$1; shift\n"
         f'exec {PYTHON} -c "import sys; sys.version_info = (3, 6, 8)\n$program" "$@"\n'
     )
     old.chmod(0o755)
@@ -102,6 +102,34 @@ def test_a_machine_that_is_not_fit_says_why(tmp_path: Path, python: str, code: i
         check=False,
     )
     assert (done.returncode, words in done.stderr.decode()) == (code, True), done.stderr
+
+
+def test_a_runner_that_is_here_already_is_started_in_the_same_process(tmp_path: Path) -> None:
+    root = tmp_path / f"trainshed-{os.geteuid()}"
+    root.mkdir(mode=0o700)
+    bundle = write_bundle(tmp_path / "runner.pyz")
+    bundle.path.rename(root / f"runner-{bundle.digest[:16]}.pyz")
+    folder = unpack(root / f"runner-{bundle.digest[:16]}.pyz")
+    assert list(folder.glob("methods.*"))
+    # What else is on this machine's path is no part of the runner.
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "__init__.py").write_text("raise SystemExit('a stranger')")
+    with subprocess.Popen(
+        ["/bin/sh", "-c", render_start_script("http://127.0.0.1:1", bundle.digest)],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "TMPDIR": str(tmp_path),
+            "TRAINSHED_PYTHON": PYTHON,
+            "PYTHONPATH": str(tmp_path),
+        },
+        stderr=subprocess.PIPE,
+    ) as node:
+        assert node.stderr is not None
+        assert b"cannot be reached" in node.stderr.readline()
+        line = Path(f"/proc/{node.pid}/cmdline").read_bytes()
+        assert b"\0-S\0-c\0# trainshed.runner" in line
+        node.terminate()
+        assert node.wait(30) == 128 + 15, node.stderr.read()
 
 
 def test_the_start_script_holds_no_secret_and_survives_a_shell(tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ def make_world(way: str, python: str, tmp_path: Path, server: Any) -> Iterator[W
     broker = None
     try:
         if way == "broker":
-            broker = Broker(tmp_path / "broker.sock", store, workspace)
-            broker.start([Binding(str(folder), str(folder), True)])
+            broker = Broker(tmp_path / "broker.sock")
+            broker.start([Binding(str(folder), str(folder), True)], store, workspace)
             variables = {"TRAINSHED_BROKER": str(tmp_path / "broker.sock")}
         else:
             variables = {

@@ -13,7 +13,6 @@ TrainshedError
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -129,6 +128,8 @@ def error_from_dict(status: int, data: dict[str, str]) -> TrainshedError:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """A hint that names the closest known word, or lists the known ones when none is close."""
+    import difflib
+
     choices = sorted(known)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     if close:

@@ -45,6 +45,11 @@ class RunFolder:
         return self.path / "stop"
 
     @property
+    def code_here(self) -> Path:
+        """Its existence says that the code came with the plan, and lies where the job will see it."""
+        return self.path / "code.here"
+
+    @property
     def claim(self) -> Path:
         """Of a node elsewhere: which process on which machine has taken it (JSON)."""
         return self.path / "claim.json"

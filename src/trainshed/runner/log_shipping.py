@@ -23,7 +23,7 @@ class LogShipping:
         *,
         is_far: bool,
     ) -> None:
-        self._archive = archive
+        self.archive = archive
         self._streams = streams
         self._note = note
         self._is_far = is_far
@@ -45,7 +45,7 @@ class LogShipping:
     def _ship(self) -> None:
         try:
             for stream, spool in self._streams().items():
-                self._archive.ship(stream, spool)
+                self.archive.ship(stream, spool)
         except TrainshedError as fault:
             # The spool keeps everything; the next tick or the end tries again.
             self._note(f"a piece of the log could not be archived yet: {fault}\n")

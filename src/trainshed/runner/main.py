@@ -14,7 +14,7 @@ from trainshed.model.attempt import NodeReport
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, learn_types
 from trainshed.runner.gang import is_gang, join_gang
-from trainshed.runner.node_run import NodeRun
+from trainshed.runner.node_run import NodeRun, load_rest
 from trainshed.runner.salvage import salvage_node
 from trainshed.runner.sandbox import claim_namespace
 from trainshed.runner.sandbox.init_program import compile_init
@@ -25,6 +25,7 @@ __all__ = ["main", "run", "warm_up"]
 
 def warm_up() -> None:
     """Load what a run loads late: a process that forks many runners does it once for all of them."""
+    load_rest()
     importlib.import_module("trainshed.store.embedded.store")
     learn_types(NodeLaunch, Site, NodeReport)
     compile_init()

@@ -3,50 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import json
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainshed.model.attempt import Ending
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.broker import Broker
-from trainshed.runner.checkpoints import bring_checkpoints, stage_checkpoints
 from trainshed.runner.disk_watch import DiskWatch
 from trainshed.runner.endings import (
     ending_for_others,
     ending_of,
     ending_of_os,
-    farewell,
     time_limit_ending,
-    with_output_fault,
 )
-from trainshed.runner.environment.build import EnvironmentPaths, ensure_environment
-from trainshed.runner.environment.index import read_pip_settings
-from trainshed.runner.gang import Gang
-from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
-from trainshed.runner.launcher_logs import LauncherLogs
-from trainshed.runner.leftovers import upload_leftovers
-from trainshed.runner.log_archive import LogArchive, archive_prefix
-from trainshed.runner.log_shipping import LogShipping
-from trainshed.runner.metric_tail import MetricTail
+from trainshed.runner.environment.built import EnvironmentPaths, find_environment
 from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxProcess
 from trainshed.runner.sandbox_plan import plan_sandbox, renumber_devices, trust_variables
 from trainshed.runner.site import read_secrets, read_site
 from trainshed.runner.ssh import Gate, plan_door
 from trainshed.runner.staging import StagedFolders, give_to, stage, watch_copies
-from trainshed.runner.training_watch import TrainingWatch
 from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
 from trainshed.store.outage import Patience
-from trainshed.store.tenancy import require_own_bucket
 
-__all__ = ["NodeRun"]
+if TYPE_CHECKING:
+    from trainshed.runner.gang import Gang
+    from trainshed.runner.log_archive import LogArchive
+    from trainshed.runner.log_shipping import LogShipping
+    from trainshed.runner.metric_tail import MetricTail
+    from trainshed.runner.training_watch import TrainingWatch
+    from trainshed.store.object_store import ObjectStore
+
+__all__ = ["NodeRun", "load_rest"]
+
+# What is needed only when the job's processes run: loaded while they start.
+_REST = (
+    "broker.operations",
+    "closing",
+    "environment.index",
+    "launcher_logs",
+    "metric_tail",
+    "training_watch",
+)
+
+
+def load_rest() -> None:
+    """Load what a run needs late: nothing may be missing at its end that was there at its start."""
+    for name in _REST:
+        importlib.import_module(f"trainshed.runner.{name}")
 
 
 class _StopAsked(Exception):
@@ -64,29 +77,42 @@ class NodeRun:
         self._site = read_site(folder)
         self._secrets = read_secrets(folder)
         self._log = PlatformLog(folder.platform_log)
-        self._reporter = Reporter(folder, self._launch, self._site.doorbell)
-        self._store = open_store(
-            self._site.store_url, Patience(self._site.store_patience, self._is_stop_asked, self._log.say)
-        )
-        prefix = archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index)
-        self._archive = LogArchive(
-            self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values())
-        )
-        self._shipping = LogShipping(
-            self._archive,
-            lambda: log_streams(self._launch, self._folder),
-            self._note,
-            is_far=not self._site.store_url.startswith("file:"),
-        )
+        self._reporter = Reporter(folder, self._launch, self._site.doorbell, is_durable=self._site.is_durable)
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
         self._work: WorkFolders | None = None
         self._watch: TrainingWatch | None = None
         self._terminated = False
 
+    @functools.cached_property
+    def _store(self) -> ObjectStore:
+        patience = Patience(self._site.store_patience, self._is_stop_asked, self._log.say)
+        return open_store(self._site.store_url, patience)
+
+    @functools.cached_property
+    def _archive(self) -> LogArchive:
+        from trainshed.runner.log_archive import LogArchive, archive_prefix
+
+        prefix = archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index)
+        return LogArchive(self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values()))
+
+    @functools.cached_property
+    def _shipping(self) -> LogShipping:
+        from trainshed.runner.homecoming import log_streams
+        from trainshed.runner.log_shipping import LogShipping
+
+        return LogShipping(
+            self._archive,
+            lambda: log_streams(self._launch, self._folder),
+            self._note,
+            is_far=not self._site.store_url.startswith("file:"),
+        )
+
     def walk(self) -> None:
         """Run to the end. Whatever happens, a final report is the last thing written."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        # A runner that loads its code before it has a node to run holds the signal back so far.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         self._reporter.enter("starting")
         try:
             ending = self._run()
@@ -99,6 +125,8 @@ class NodeRun:
         except OSError as fault:
             ending = ending_of_os(fault)
         except Exception as fault:
+            import traceback
+
             self._note(traceback.format_exc())
             ending = Ending(
                 "failed",
@@ -114,17 +142,34 @@ class NodeRun:
         self._reporter.enter("staging")
         for item in self._launch.inputs:
             if not item.host_path:
+                from trainshed.store.tenancy import require_own_bucket
+
                 require_own_bucket(self._store, item.bucket, self._launch.workspace_id)
         self._folders = stage(
-            self._launch, self._store, self._site, self._folder.root, self._log.say, self._check_stop
+            self._launch,
+            lambda: self._store,
+            self._site,
+            self._folder.root,
+            self._log.say,
+            self._check_stop,
+            has_code=self._folder.code_here.exists(),
         )
-        stage_checkpoints(self._launch, self._store, self._folder.root, self._log.say)
+        if self._launch.checkpoints is not None:
+            from trainshed.runner.checkpoints import stage_checkpoints
+
+            stage_checkpoints(self._launch, self._store, self._folder.root, self._log.say)
         self._check_stop()
         environment = self._install()
         self._check_stop()
         return self._train(self._folders, environment)
 
     def _install(self) -> EnvironmentPaths:
+        if not self._site.allow_unsandboxed:
+            found = find_environment(self._launch.environment.digest, Path(self._site.environments))
+            if found is not None:
+                return found
+        from trainshed.runner.environment.build import ensure_environment
+
         return ensure_environment(
             self._launch.environment,
             Path(self._site.environments),
@@ -142,11 +187,12 @@ class NodeRun:
         if self._site.uid is not None:
             give_to(folders.root, self._site.uid)
         spec = plan_sandbox(self._launch, self._site, self._folder, folders, environment)
-        broker = Broker(self._folder.path / "broker.sock", self._store, self._launch.workspace_id)
+        broker = Broker(self._folder.path / "broker.sock")
         if self._site.uid is not None:
             broker.give_to(self._site.uid)
         door = plan_door(self._launch, self._folder)
         gate: Gate | None = None
+        tail: MetricTail | None = None
         sandbox = Sandbox(
             dataclasses.replace(
                 spec,
@@ -166,11 +212,15 @@ class NodeRun:
             self._log.say(f"ssh is off: {reason}")
             self._folder.ssh_off.write_text(reason)
         # Where a job reaches the network, its own `pip install` asks the same index as the platform's.
-        pip_settings = read_pip_settings().pip_variables() if self._launch.network == "open" else {}
+        pip_settings = {}
+        if self._launch.network == "open":
+            from trainshed.runner.environment.index import read_pip_settings
+
+            pip_settings = read_pip_settings().pip_variables()
         is_walled = sandbox.kind != "none"
         trust = trust_variables(self._site, is_walled=is_walled)
         self._work = WorkFolders(self._launch, self._folder, folders)
-        self._work.remember()
+        self._work.remember(is_durable=self._site.is_durable)
         processes = [
             SandboxProcess(
                 rank=process.rank,
@@ -186,12 +236,6 @@ class NodeRun:
             )
             for process in self._launch.processes
         ]
-        tail = MetricTail(
-            {process.rank: process.log for process in processes},
-            job_metrics,
-            self._folder.metrics,
-            processes[0].rank,
-        )
         try:
             if self._gang is not None:
                 if sandbox.kind != "none":
@@ -200,10 +244,21 @@ class NodeRun:
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)
             sandbox.start(processes, door.services(processes) if sandbox.kind != "none" else ())
+            load_rest()
             # Only now: threads must not be there when the job is started.
-            broker.start(sandbox.bindings)
+            broker.start(sandbox.bindings, self._store, self._launch.workspace_id)
             if door.port and sandbox.kind != "none":
                 gate = Gate.open(self._folder.ssh_gate, sandbox.init_pid, door.address, door.port)
+            from trainshed.runner.launcher_logs import LauncherLogs
+            from trainshed.runner.metric_tail import MetricTail
+            from trainshed.runner.training_watch import TrainingWatch
+
+            tail = MetricTail(
+                {process.rank: process.log for process in processes},
+                job_metrics,
+                self._folder.metrics,
+                processes[0].rank,
+            )
             self._watch = TrainingWatch(
                 self._launch, self._site, self._folder, self._store, self._archive, self._reporter, self._log
             )
@@ -223,8 +278,9 @@ class NodeRun:
             sandbox.close()
             door.forget()
             broker.close()
-            tail.read(final=True)
-            tail.close()
+            if tail is not None:
+                tail.read(final=True)
+                tail.close()
 
     def _asked_to_end(self, now: float, deadline: float | None) -> Ending | None:
         asked = self._asked_to_stop()
@@ -235,60 +291,22 @@ class NodeRun:
         return self._disk.check()
 
     def _finish(self, ending: Ending) -> None:
-        left_behind: list[str] = []
+        from trainshed.runner.closing import Closing
+
         if self._gang is not None:
             self._gang.leave(ending.outcome)
-        try:
-            if self._folders is not None and self._launch.outputs:
-                self._reporter.enter("uploading")
-                fault = upload_outputs(self._launch, self._store, self._folders, self._log)
-                if fault is not None:
-                    left_behind.append(f"outputs: {fault}")
-                    ending = with_output_fault(ending, fault)
-            if self._work is not None:
-                fault = self._bring_checkpoints()
-                if fault is not None:
-                    left_behind.append(f"checkpoints: {fault}")
-                fault = self._bring_leftovers(self._work)
-                if fault is not None:
-                    left_behind.append(f"files of the working folder: {fault}")
-            if self._folders is not None:
-                self._folders.close()
-            self._log.say(farewell(ending))
-            self._shipping.finish()
-            fault = upload_logs(self._launch, self._archive, self._folder, self._note)
-            if fault is not None:
-                left_behind.append(f"logs: {fault}")
-            fault = export_logs(self._launch, self._store, self._archive, self._folder, self._note)
-            if fault is not None:
-                self._reporter.enter(
-                    "uploading", f"the log was not written to log_url: {fault}", level="warning"
-                )
-            fault = upload_metrics(self._launch, self._store, self._folder)
-            if fault is not None:
-                left_behind.append(f"metrics: {fault}")
-        except Exception as fault:
-            self._note(traceback.format_exc())
-            left_behind.append(f"unexpected: {fault}")
-        sizes = {stream: _size(path) for stream, path in log_streams(self._launch, self._folder).items()}
-        if not left_behind:
-            # As long as a log is not archived, its secrets are needed to mask them.
-            self._folder.secrets.unlink(missing_ok=True)
-        self._reporter.end(ending, sizes, tuple(left_behind))
-
-    def _bring_checkpoints(self) -> TrainshedError | None:
-        limit = self._site.checkpoint_bytes
-        return bring_checkpoints(self._launch, self._store, self._folder.root, limit, self._log.say)
-
-    def _bring_leftovers(self, work: WorkFolders) -> TrainshedError | None:
-        return upload_leftovers(
-            work,
-            self._store,
-            archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index),
-            limit=self._site.leftovers_bytes,
-            secrets=self._secrets.values(),
-            say=self._log.say,
+        closing = Closing(
+            self._launch,
+            self._site,
+            self._folder,
+            self._reporter,
+            self._log,
+            self._secrets,
+            lambda: self._store,
+            lambda: self._shipping,
+            self._note,
         )
+        closing.close(ending, self._folders, self._work)
 
     def _stopped(self) -> Ending:
         reason = "The job was stopped."
@@ -332,10 +350,3 @@ class NodeRun:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
         except OSError:
             sys.stderr.write(text)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from trainshed.durable import write_durably
+from trainshed.durable import write_durably, write_whole
 from trainshed.model.attempt import Ending, NodeReport, RankExit, Stage, StageEntry
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, to_json
@@ -46,8 +46,11 @@ class PlatformLog:
 class Reporter:
     """Keeps the report of this node and writes it whenever it changes."""
 
-    def __init__(self, folder: RunFolder, launch: NodeLaunch, doorbell: str) -> None:
+    def __init__(
+        self, folder: RunFolder, launch: NodeLaunch, doorbell: str, *, is_durable: bool = True
+    ) -> None:
         self._path = folder.status
+        self._replace = write_durably if is_durable else write_whole
         self._doorbell = doorbell
         self._reserve = folder.path / ".reserve"
         if not self._reserve.exists():
@@ -122,14 +125,14 @@ class Reporter:
     def _write(self, report: NodeReport, *, must: bool = False) -> None:
         self.report = report
         try:
-            write_durably(self._path, to_json(report))
+            self._replace(self._path, to_json(report))
         except OSError as fault:
             if fault.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             # The disk is full. A stage that is not written is missed by nobody; the end must be there.
             if must:
                 self._reserve.unlink(missing_ok=True)
-                write_durably(self._path, to_json(report))
+                self._replace(self._path, to_json(report))
 
 
 def ring_doorbell(path: str) -> None:

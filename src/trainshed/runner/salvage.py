@@ -33,7 +33,7 @@ def salvage_node(folder: RunFolder, reason: Ending | None = None) -> None:
     launch, site = read_launch(folder), read_site(folder)
     remove_stale_groups()
     end_stragglers(folder.rank_log(process.rank) for process in launch.processes)
-    reporter = Reporter(folder, launch, site.doorbell)
+    reporter = Reporter(folder, launch, site.doorbell, is_durable=site.is_durable)
     report = _last_report(folder)
     if report is not None:
         if report.ending is not None and not report.left_behind:

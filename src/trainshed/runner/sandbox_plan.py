@@ -8,9 +8,7 @@ from pathlib import Path
 
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
-from trainshed.runner.checkpoints import checkpoint_folder
-from trainshed.runner.environment.build import EnvironmentPaths
-from trainshed.runner.inventory import device_paths
+from trainshed.runner.environment.built import EnvironmentPaths
 from trainshed.runner.kept_folders import mount_kept_folders
 from trainshed.runner.sandbox import Forward, Mount, OverlayMount, SandboxSpec
 from trainshed.runner.shims import SHIMS_PATH, shims_folder
@@ -60,6 +58,8 @@ def plan_sandbox(
             overlays.append(_lay_over(tree.folder, folder.path / "input-layers" / str(number), target, site))
     mounts += [Mount(folders.output(item.name), item.path, writable=True) for item in launch.outputs]
     if launch.checkpoints is not None:
+        from trainshed.runner.checkpoints import checkpoint_folder
+
         mounts.append(Mount(checkpoint_folder(folders.root), launch.checkpoints.path, writable=True))
     mounts += _own_folders(launch, folders)
     mounts += mount_kept_folders(launch, site)
@@ -85,10 +85,18 @@ def plan_sandbox(
         has_writable_etc=launch.has_system_layer,
         home=launch.home,
         outside_uid=site.uid,
-        devices=() if launch.rehearsal else tuple(device_paths(launch.device_kind, launch.devices)),
+        devices=_devices(launch),
         interpreter_prefix=environment.interpreter_prefix or Path(sys.base_prefix),
         allow_unsandboxed=site.allow_unsandboxed,
     )
+
+
+def _devices(launch: NodeLaunch) -> tuple[Path, ...]:
+    if launch.rehearsal or not launch.devices:
+        return ()
+    from trainshed.runner.inventory import device_paths
+
+    return tuple(device_paths(launch.device_kind, launch.devices))
 
 
 def trust_variables(site: Site, *, is_walled: bool) -> dict[str, str]:

@@ -57,6 +57,8 @@ class Site:
     # Where the platform speaks TLS: a file with the CAs that jobs trust, and the platform's name inside a job.
     ca_bundle: str = ""
     host_name: str = ""
+    # Whether what the runner notes must outlive a crash of the machine. After one of a cluster's node nobody reads it.
+    is_durable: bool = True
     # How long a store that is away is waited for.
     store_patience: float = 30 * 60.0
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainshed.model.errors import HostUnfit, NotFound
 from trainshed.model.launch_plan import NodeLaunch
-from trainshed.runner.host_folder import open_host_folder
 from trainshed.runner.sandbox.stage import give_tree
 from trainshed.runner.sandbox.tree_copy import CopyState, CopyWatch
 from trainshed.runner.site import Site
-from trainshed.store.object_store import ObjectStore
-from trainshed.store.staged_tree import StagedTree, TreeCache, TreeFacts, measure
-from trainshed.store.transfer import download_tree, is_near
+
+# The store's part is loaded where something is brought from there: many jobs begin without it.
+if TYPE_CHECKING:
+    from trainshed.store.object_store import ObjectStore
+    from trainshed.store.staged_tree import StagedTree, TreeFacts
 
 __all__ = ["StagedFolders", "StagingWatch", "give_to", "stage", "watch_copies"]
 
@@ -115,6 +116,8 @@ def watch_copies(say: Callable[[str], None], check_stop: Callable[[], None]) -> 
     watches: dict[str, StagingWatch] = {}
 
     def watch(state: CopyState) -> None:
+        from trainshed.store.staged_tree import TreeFacts
+
         if state.target not in watches:
             facts = TreeFacts("", "", "", state.total_files, state.total_bytes)
             say(f"{state.target}: no overlay on this machine, copying {state.total_bytes / 1e6:.0f} MB")
@@ -127,22 +130,24 @@ def watch_copies(say: Callable[[str], None], check_stop: Callable[[], None]) -> 
 
 def stage(
     launch: NodeLaunch,
-    store: ObjectStore,
+    open_store: Callable[[], ObjectStore],
     site: Site,
     root: Path,
     say: Callable[[str], None],
     check_stop: Callable[[], None] = lambda: None,
+    *,
+    has_code: bool = False,
 ) -> StagedFolders:
     """Make code and inputs ready; a job may change what it sees of them, and nothing else changes.
 
-    Whatever `check_stop` raises ends the staging.
+    Whatever `check_stop` raises ends the staging. `has_code` says that the code lies there already.
     """
     folders = StagedFolders(root)
     for path in (root, folders.code, folders.inputs, folders.outputs, folders.run):
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
-    stager = _Stager(store, site, folders, say, check_stop)
+    stager = _Stager(open_store, site, folders, say, check_stop)
     try:
-        if launch.code_prefix:
+        if launch.code_prefix and not has_code:
             stager.bring("code", launch.code_bucket, launch.code_prefix, folders.code)
         for item in launch.inputs:
             if item.host_path:
@@ -169,13 +174,13 @@ class _Stager:
 
     def __init__(
         self,
-        store: ObjectStore,
+        open_store: Callable[[], ObjectStore],
         site: Site,
         folders: StagedFolders,
         say: Callable[[str], None],
         check_stop: Callable[[], None],
     ) -> None:
-        self._store = store
+        self._open_store = open_store
         self._folders = folders
         self._say = say
         self._check_stop = check_stop
@@ -185,10 +190,14 @@ class _Stager:
 
     def bring(self, name: str, bucket: str, key: str, target: Path) -> None:
         """Make a folder or object of the store ready in the place of `target`."""
+        from trainshed.store.staged_tree import TreeFacts, measure
+        from trainshed.store.transfer import download_tree, is_near
+
         self._check_stop()
         began = time.monotonic()
         target.mkdir(exist_ok=True)
-        facts = measure(self._store, bucket, key)
+        store = self._open_store()
+        facts = measure(store, bucket, key)
         watch = StagingWatch(name, facts, self._say, self._check_stop)
         is_small = facts.files <= _FEW_FILES and facts.bytes <= _FEW_BYTES
         tree = None if is_small or self._cache is None else self._take_tree(self._cache, facts, watch)
@@ -200,9 +209,7 @@ class _Stager:
             )
         else:
             self._make_room(facts.bytes)
-            summary = download_tree(
-                self._store, bucket, key, target, on_progress=watch, verify=not is_near(self._store)
-            )
+            summary = download_tree(store, bucket, key, target, on_progress=watch, verify=not is_near(store))
             facts = TreeFacts("", bucket, key, summary.files, summary.bytes)
             skipped, how = summary.skipped_count, f"copied in {time.monotonic() - began:.1f} s"
         if name != "code":
@@ -212,6 +219,8 @@ class _Stager:
 
     def open_host_folder(self, name: str, path: str) -> None:
         """Make a folder of this machine ready to be seen as an input, if the administrator offers it."""
+        from trainshed.runner.host_folder import open_host_folder
+
         target = self._folders.input(name)
         target.mkdir(exist_ok=True)
         root = self._folders.root
@@ -220,8 +229,10 @@ class _Stager:
 
     def _take_tree(self, cache: Path, facts: TreeFacts, watch: StagingWatch) -> StagedTree | None:
         """The tree of a folder, or None where there can be none and it must be copied."""
+        from trainshed.store.staged_tree import TreeCache
+
         try:
-            return TreeCache(cache).obtain(self._store, facts.bucket, facts.key, on_progress=watch)
+            return TreeCache(cache).obtain(self._open_store(), facts.bucket, facts.key, on_progress=watch)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
@@ -233,6 +244,8 @@ class _Stager:
         if not size or _free_bytes(self._folders.root) > size + _SPARE_BYTES:
             return
         if self._cache is not None:
+            from trainshed.store.staged_tree import TreeCache
+
             TreeCache(self._cache).sweep(unused_for=0, largest=0)
         free = _free_bytes(self._folders.root)
         if free <= size + _SPARE_BYTES:
@@ -244,7 +257,8 @@ class _Stager:
 
 
 def _free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def give_to(path: Path, uid: int) -> None:

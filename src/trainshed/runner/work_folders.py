@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.durable import write_durably
+from trainshed.durable import write_durably, write_whole
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.runner.staging import StagedFolders
@@ -49,7 +49,7 @@ class WorkFolders:
         self.folders = tuple(_find(launch, folder, staged))
         self.outputs = tuple(WorkFolder(staged.output(output.name), output.path) for output in launch.outputs)
 
-    def remember(self) -> None:
+    def remember(self, *, is_durable: bool = True) -> None:
         """Note what is there before the job begins, where that lies in the same folder."""
         before = {
             folder.target: {path: _facts_of(tree, path) for path in _paths(tree)}
@@ -58,7 +58,7 @@ class WorkFolders:
             for tree in (folder.path,)
         }
         if before:
-            write_durably(self._before_path, before)
+            (write_durably if is_durable else write_whole)(self._before_path, before)
 
     def new_files(self) -> Iterator[NewFile]:
         """What the job has written or changed, no link followed; after so many entries the rest is not looked at."""

@@ -22,8 +22,9 @@ __all__ = ["remote_start", "render_start_script"]
 
 _END = "END_OF_BOOTSTRAP"
 # For every Python from 3.6 on: it has to be able to say that it is too old. It fetches the runner once per machine and
-# version, and becomes it. A platform that restarts is waited for; a wrong digest is never run.
+# version, and becomes it: without a look at what else is installed for this Python. A platform that restarts is waited for; a wrong digest is never run.
 _BOOTSTRAP = r"""
+# trainshed.runner: one node of a job
 import os, sys
 
 url, digest, authority = sys.argv[1:4]
@@ -60,9 +61,18 @@ base = os.environ.get("TRAINSHED_NODE_FOLDER") or os.environ.get("TMPDIR") or "/
 folder = os.path.join(os.path.abspath(base), "trainshed-%d" % os.geteuid())
 file = os.path.join(folder, "runner-%s.pyz" % digest[:16])
 
-def become(*command):
-    arguments = [sys.executable, *command, "--url", url, "--node", node]
-    os.execv(sys.executable, arguments + (["--ca", trusted] if authority else []))
+def run():
+    sys.dont_write_bytecode = True
+    # The runner has only the standard library beside it, whatever this machine's environment adds.
+    foreign = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [unpacked] + [path for path in sys.path if path and path not in foreign]
+    from trainshed.runner.remote.method_memo import use_memo
+    use_memo(unpacked)
+    from trainshed.runner.remote.main import run_node
+    code = run_node(url, int(node), trusted)
+    sys.stderr.flush()
+    # Nothing is left to be cleared up.
+    os._exit(code)
 
 def is_whole():
     try:
@@ -77,6 +87,7 @@ try:
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
         words = "%s is not this user's own folder" % folder
         fail(UNFIT, words, "node_folder", "Remove it, or set TRAINSHED_NODE_FOLDER to another place.")
+    trusted = ""
     if authority:
         import hashlib
         trusted = os.path.join(folder, "authority-%s.pem" % hashlib.sha256(authority.encode()).hexdigest()[:16])
@@ -84,16 +95,16 @@ try:
             target.write(authority)
         os.rename("%s.%d" % (trusted, os.getpid()), trusted)
     unpacked = file[:-4]
-    if os.path.exists(os.path.join(unpacked, "complete")) and os.path.exists(file):
-        # The usual case, and the quick one: another job has brought the runner here.
+    # The usual case, and the quick one: another job has brought the runner here.
+    is_here = os.path.exists(os.path.join(unpacked, "complete")) and os.path.exists(file)
+    if is_here:
         for used in (file, unpacked):
             os.utime(used)
-        os.environ.update(PYTHONPATH=unpacked, PYTHONDONTWRITEBYTECODE="1")
-        become("-s", "-m", "trainshed.runner.remote.main")
-    import hashlib, time
-    from urllib.error import HTTPError
-    pause, began = 1, time.monotonic()
-    while not is_whole():
+    else:
+        import hashlib, time
+        from urllib.error import HTTPError
+        pause, began = 1, time.monotonic()
+    while not is_here and not is_whole():
         why = ""
         try:
             data = ask("bundle?digest=" + digest)
@@ -120,7 +131,10 @@ except OSError as error:
     name = "no_room" if error.errno in (28, 122) else "node_folder"
     words = "this machine has no %s for the runner: %s" % ("room" if name == "no_room" else "place", error)
     fail(UNFIT, words, name, "Make room, or let TRAINSHED_NODE_FOLDER name a folder of the machines that has some.")
-become(file)
+if is_here:
+    run()
+arguments = [sys.executable, "-S", file, "--url", url, "--node", node] + (["--ca", trusted] if authority else [])
+os.execv(sys.executable, arguments)
 """
 
 
@@ -156,6 +170,6 @@ def render_start_script(url: str, digest: str, authority: str = "") -> str:
             program,
             _END,
             ")",
-            f'exec {python} -c "$bootstrap" {shlex.quote(url)} {digest} {shlex.quote(authority)}',
+            f'exec {python} -S -c "$bootstrap" {shlex.quote(url)} {digest} {shlex.quote(authority)}',
         )
     )

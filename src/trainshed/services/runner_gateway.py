@@ -32,6 +32,7 @@ from trainshed.model.ssh import KEY_NAMES
 from trainshed.runner.log_archive import LogArchive, archive_prefix
 from trainshed.runner.site import Site
 from trainshed.services.attempt_tokens import AttemptCaller
+from trainshed.services.carried_code import CarriedFile, carry_code
 from trainshed.services.job_credentials import (
     create_job_credentials,
     grant_job_credentials,
@@ -112,6 +113,8 @@ class Ticket:
     site: RemoteSite
     secrets: dict[str, str]
     clock: float
+    # The code itself, where it is small.
+    code: tuple[CarriedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ def check_in(platform: Platform, runner: AttemptCaller, claim: Claim, clock: flo
     launch = launches[claim.node]
     secrets = _open_secrets(platform, job, launch)
     _prepare(platform, mirrors[claim.node].folder, launch, secrets)
-    return Ticket(launch, _remote_site(platform, job, launch.network), secrets, platform.clock())
+    code = carry_code(platform.store, launch.code_bucket, launch.code_prefix)
+    return Ticket(launch, _remote_site(platform, job, launch.network), secrets, platform.clock(), code)
 
 
 def take_report(
@@ -203,6 +207,7 @@ def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
         "site": asdict(ticket.site),
         "secrets": ticket.secrets,
         "clock": ticket.clock,
+        "code": ticket.code,
     }
 
 

@@ -33,7 +33,7 @@ class Job:
             path.mkdir(parents=True)
             if os.geteuid() == 0:
                 os.chown(path, JOB_UID, JOB_UID)
-        self.broker = Broker(self.socket, store, "ours")
+        self.broker = Broker(self.socket)
 
     def start(self) -> None:
         self.broker.start(
@@ -41,7 +41,9 @@ class Job:
                 Binding(str(self.cache), "/cache", True),
                 Binding(str(self.tmp), "/tmp", True),
                 Binding(str(self.read_only), "/opt/environment", False),
-            ]
+            ],
+            self.store,
+            "ours",
         )
 
     def connect(self) -> socket.socket:

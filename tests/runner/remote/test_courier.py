@@ -78,6 +78,15 @@ def test_everything_arrives_and_the_final_report_is_last(folder: RunFolder) -> N
     assert [report["stage"] for report in gateway.reports] == ["ended"]
 
 
+def test_the_first_courier_asks_for_nothing(folder: RunFolder) -> None:
+    gateway = Gateway(folder)
+    gateway.files["logs/rank-0.log"] = bytearray(b"of nobody")
+    folder.rank_log(0).write_bytes(b"the first line\n")
+    finish(folder)
+    assert Courier(folder, gateway, is_first=True).run() == DELIVERED  # type: ignore[arg-type]
+    assert bytes(gateway.files["logs/rank-0.log"]) == b"the first line\n"
+
+
 def test_a_second_courier_goes_on_where_the_first_one_died(folder: RunFolder) -> None:
     gateway = Gateway(folder)
     gateway.files["logs/rank-0.log"] = bytearray(b"already ")

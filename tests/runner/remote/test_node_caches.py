@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from trainshed.model.errors import HostUnfit
-from trainshed.runner.remote.node_caches import hold_environment, tidy_node
+from trainshed.runner.remote.node_caches import has_environment, hold_environment, is_tidy, tidy_node
 from trainshed.runner.remote.node_facts import address_in, device_addresses, own_addresses
-from trainshed.runner.remote.node_folder import require_shared_folder
+from trainshed.runner.remote.node_folder import forget_old_runs, keep_runner, require_shared_folder
 
 OLD, NEW = "a" * 64, "b" * 64
 LIMITS = {
@@ -42,6 +44,35 @@ def test_old_environments_go_and_used_ones_stay(tmp_path: Path) -> None:
     assert tidy_node(tmp_path, LIMITS) == 1
     assert not old.exists() and new.exists()
     assert not list((tmp_path / "environments").glob("removed-*"))
+
+
+def test_what_is_here_and_whole_need_not_be_built(tmp_path: Path) -> None:
+    marker = make_environment(tmp_path, OLD) / ".trainshed.json"
+    assert not has_environment(tmp_path, OLD)
+    marker.write_text(json.dumps({"executable": sys.executable}))
+    assert has_environment(tmp_path, OLD) and not has_environment(tmp_path, NEW)
+    marker.write_text(json.dumps({"executable": str(tmp_path / "gone")}))
+    assert not has_environment(tmp_path, OLD) and not has_environment(tmp_path, "../x")
+
+
+def test_a_machine_is_tidied_once_an_hour(tmp_path: Path) -> None:
+    assert not is_tidy(tmp_path)
+    tidy_node(tmp_path, LIMITS)
+    assert is_tidy(tmp_path) and not is_tidy(tmp_path, every=0)
+
+
+def test_a_runner_is_not_removed_under_its_job(tmp_path: Path) -> None:
+    runner = tmp_path / "runner-0123"
+    (runner / "trainshed").mkdir(parents=True)
+    held = keep_runner(str(runner / "trainshed" / "main.py"))
+    moment = time.time() - 40 * 86400
+    os.utime(runner, (moment, moment))
+    forget_old_runs(tmp_path)
+    assert runner.exists()
+    os.close(held)
+    forget_old_runs(tmp_path)
+    assert not runner.exists()
+    assert keep_runner(__file__) == -1
 
 
 def test_an_environment_of_a_running_job_stays_however_old(tmp_path: Path) -> None:

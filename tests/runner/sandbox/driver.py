@@ -97,7 +97,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         store.create_bucket("mine", "ours")
         for key, content in request["objects"].items():
             store.put("mine", key, content.encode())
-        broker = Broker(run_folder / "broker.sock", store, "ours")
+        broker = Broker(run_folder / "broker.sock")
         if os.geteuid() == 0:
             broker.give_to(65534)
         mounts.append(broker.mount)
@@ -155,7 +155,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     time.sleep(request.get("dawdle", 0.0))
     sandbox.start(processes, door.services(processes))
     if broker is not None:
-        broker.start(sandbox.bindings)
+        broker.start(sandbox.bindings, store, "ours")
     gate = None
     if door.port:
         gate = Gate.open(run_folder / "ssh.sock", sandbox.init_pid, door.address, door.port)

@@ -11,7 +11,6 @@ read ends its own connection and nothing else.
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import select
@@ -21,15 +20,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainshed.model.errors import InvalidInput, TrainshedError
-from trainshed.runner.broker.job_folders import JobFolders
-from trainshed.runner.broker.operations import Operations
 from trainshed.runner.sandbox import Mount
 from trainshed.runner.sandbox.stage import Binding
-from trainshed.store.folder_tree import FileGone
-from trainshed.store.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from trainshed.runner.broker.job_folders import JobFolders
+    from trainshed.runner.broker.operations import Operations
+    from trainshed.store.object_store import ObjectStore
 
 __all__ = ["BROKER_PATH", "Broker"]
 
@@ -70,11 +70,9 @@ class Broker:
     """Serves one node of a job. Make it before the sandbox starts (the socket is mounted into it), start it
     after: the kernel ties a job's life to the thread that started it, and the broker needs threads."""
 
-    def __init__(self, socket_file: Path, store: ObjectStore, workspace_id: str) -> None:
+    def __init__(self, socket_file: Path) -> None:
         self.mount = Mount(socket_file, BROKER_PATH)
         self._file = socket_file
-        self._store = store
-        self._workspace_id = workspace_id
         self._folders: JobFolders | None = None
         self._operations: Operations | None = None
         self._listener = _listen(socket_file)
@@ -89,10 +87,13 @@ class Broker:
         """Let the job's user, and nobody else, connect."""
         os.chown(self._file, uid, uid)
 
-    def start(self, bindings: Sequence[Binding]) -> None:
+    def start(self, bindings: Sequence[Binding], store: ObjectStore, workspace_id: str) -> None:
         """Begin to serve: the job's writable folders are those of the bindings."""
+        from trainshed.runner.broker.job_folders import JobFolders
+        from trainshed.runner.broker.operations import Operations
+
         self._folders = JobFolders(bindings)
-        self._operations = Operations(self._store, self._workspace_id, self._folders)
+        self._operations = Operations(store, workspace_id, self._folders)
         self._thread = threading.Thread(target=self._accept, name="broker", daemon=True)
         self._thread.start()
 
@@ -150,6 +151,8 @@ class Broker:
         self._room.release()
 
     def _serve(self, connection: socket.socket) -> None:
+        from trainshed.store.folder_tree import FileGone
+
         try:
             connection.settimeout(SILENCE_SECONDS)
             try:
@@ -256,6 +259,8 @@ def _read_request(connection: socket.socket) -> dict[str, Any]:
 
 
 def _check_fields(operation: Callable[..., Any], request: dict[str, Any], extra: dict[str, Any]) -> None:
+    import inspect
+
     kinds = {
         name: {"str": str, "int": int}[str(parameter.annotation)]
         for name, parameter in inspect.signature(operation).parameters.items()

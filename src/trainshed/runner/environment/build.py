@@ -18,10 +18,15 @@ from pathlib import Path
 from trainshed.durable import sync_folder
 from trainshed.model.errors import InvalidInput, TrainshedError
 from trainshed.model.launch_plan import Environment
+from trainshed.runner.environment.built import (
+    MARKER,
+    EnvironmentPaths,
+    find_environment,
+    is_digest,
+)
 from trainshed.runner.environment.failure import HeldErrors, explain_failure, needs_build
 from trainshed.runner.environment.index import read_pip_settings
 from trainshed.runner.environment.install_box import (
-    ENVIRONMENT_PATH,
     InstallBox,
     Log,
     can_sandbox,
@@ -33,24 +38,8 @@ from trainshed.runner.shims import PATH_FILE
 
 __all__ = ["EnvironmentPaths", "ensure_environment"]
 
-_MARKER = ".trainshed.json"
 # What a killed installer left in the shared folder, when nobody can be at work with it any more.
 _STALE_SECONDS = 24 * 3600
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class EnvironmentPaths:
-    """A built environment: its folder on this machine, and the path at which a job finds it.
-
-    `interpreter_prefix` must be visible inside the job at the same path: the environment's python is a link
-    into it.
-    """
-
-    path_on_host: Path
-    python_version: str
-    interpreter_prefix: Path
-    target: str = ENVIRONMENT_PATH
 
 
 def ensure_environment(
@@ -74,23 +63,23 @@ def ensure_environment(
     digest = environment.digest or digest_environment(
         find_interpreter(environment.python), environment.packages
     )
-    if not _DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         raise InvalidInput("The environment's digest is not one.", where="environment")
     sandboxed = sandboxed or can_sandbox()
     target = folder / digest
-    if (found := _read_complete(target, sandboxed)) is not None:
+    if (found := find_environment(digest, folder, sandboxed=sandboxed)) is not None:
         return found
     if on_build is not None:
         on_build()
     folder.mkdir(parents=True, exist_ok=True)
     with _hold_lock(folder / "locks" / f"{digest}.lock", log, should_stop):
-        if (found := _read_complete(target, sandboxed)) is not None:
+        if (found := find_environment(digest, folder, sandboxed=sandboxed)) is not None:
             return found
         builder = _Builder(
             environment, digest, folder, log, uid or install_uid, install_uid, sandboxed, should_stop, seconds
         )
         builder.build(target)
-    found = _read_complete(target, sandboxed)
+    found = find_environment(digest, folder, sandboxed=sandboxed)
     if found is None:
         raise TrainshedError("The environment vanished while it was built.", code="environment_failed")
     return found
@@ -238,7 +227,7 @@ class _Builder:
             raise TrainshedError("The build replaced the environment's folder.", code="environment_failed")
         if given:
             _take_over(built)
-        for name in (".lock", ".gitignore", "CACHEDIR.TAG", _MARKER):
+        for name in (".lock", ".gitignore", "CACHEDIR.TAG", MARKER):
             (built / name).unlink(missing_ok=True)
         facts = {
             "digest": self.digest,
@@ -247,7 +236,7 @@ class _Builder:
             "executable": str(interpreter.executable),
             "packages": list(self.environment.packages),
         }
-        descriptor = os.open(built / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(built / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         with os.fdopen(descriptor, "w") as stream:
             json.dump(facts, stream)
             stream.flush()
@@ -262,19 +251,6 @@ class _Builder:
 
     def _say(self, text: str) -> None:
         self.log(text.encode() + b"\n")
-
-
-def _read_complete(target: Path, sandboxed: bool) -> EnvironmentPaths | None:
-    """The environment if it is whole: its marker is the last thing that is written into it."""
-    try:
-        facts = json.loads((target / _MARKER).read_text("utf-8"))
-        if not os.path.exists(facts["executable"]):
-            return None
-        return EnvironmentPaths(
-            target, facts["python"], Path(facts["prefix"]), ENVIRONMENT_PATH if sandboxed else str(target)
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 @contextmanager

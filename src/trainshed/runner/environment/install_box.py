@@ -22,16 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainshed.model.errors import HostUnfit, TrainshedError
+from trainshed.runner.environment.built import ENVIRONMENT_PATH
 from trainshed.runner.environment.index import PackageIndex
 from trainshed.runner.environment.index_proxy import IndexProxy
 from trainshed.runner.environment.interpreter import Interpreter, find_uv
 from trainshed.runner.sandbox.bubblewrap import SYSTEM_FILES, SYSTEM_LINKS
 
-__all__ = ["ENVIRONMENT_PATH", "BoxRun", "InstallBox", "Log", "can_sandbox", "remove_folder"]
+__all__ = ["BoxRun", "InstallBox", "Log", "can_sandbox", "remove_folder"]
 
 Log = Callable[[bytes], None]
 
-ENVIRONMENT_PATH = "/opt/environment"
 _UV = "/opt/uv/uv"
 _SHED = "/shed"
 _PROXY_PORT = 3128

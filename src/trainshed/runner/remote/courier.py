@@ -17,8 +17,8 @@ from typing import Any
 from trainshed.durable import write_durably
 from trainshed.model.errors import Conflict, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
+from trainshed.runner.remote.node_folder import go_file, ready_file
 from trainshed.runner.remote.platform_link import PlatformLink
-from trainshed.runner.remote.remote_gang import go_file, ready_file
 from trainshed.runner.remote.ssh_calls import SshCalls
 
 __all__ = ["DELIVERED", "GIVEN_UP", "UNWANTED", "Courier"]
@@ -35,11 +35,20 @@ _PATIENCE_SECONDS = 24 * 3600.0
 class Courier:
     """Serves one node until its final report is delivered."""
 
-    def __init__(self, folder: RunFolder, link: PlatformLink, *, patience: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        link: PlatformLink,
+        *,
+        patience: float = _PATIENCE_SECONDS,
+        is_first: bool = False,
+    ) -> None:
         self._folder = folder
+        self._is_first = is_first
         self._patience = patience
         self._link = link
-        self._sent: dict[str, int] | None = None
+        # What nobody has carried before need not be asked for.
+        self._sent: dict[str, int] | None = {} if is_first else None
         self._told: tuple[int, int] | None = None
         self._is_ready_told = False
         self._ssh = SshCalls(folder, lambda name: link.call_back(name))
@@ -48,6 +57,9 @@ class Courier:
         """Carry until all is delivered; `DELIVERED`, `UNWANTED` or `GIVEN_UP`."""
         pause, wait = _LEAST_PAUSE, _LEAST_PAUSE
         last_heard = time.monotonic()
+        if self._is_first:
+            # The runner begins at this very moment: there is nothing to carry yet.
+            time.sleep(pause)
         while True:
             try:
                 is_over, was_busy = self._carry()

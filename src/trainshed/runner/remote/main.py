@@ -7,51 +7,43 @@ ends, the scheduler may take the machine.
 
 from __future__ import annotations
 
-import argparse
-import ctypes
 import errno
-import importlib
 import json
 import os
-import secrets
 import signal
 import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainshed.durable import remove_tree
-from trainshed.model.attempt import Ending
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
-from trainshed.model.launch_plan import NodeLaunch, from_json
-from trainshed.runner.environment.interpreter import find_uv
-from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
-from trainshed.runner.remote.node_caches import hold_environment, tidy_node
-from trainshed.runner.remote.node_facts import describe_machine, node_name
+from trainshed.runner.remote.child import fork_child
+from trainshed.runner.remote.early_runner import EarlyRunner
 from trainshed.runner.remote.node_folder import (
     UNDELIVERED,
     find_root,
     forget_old_runs,
+    keep_runner,
     make_run_folder,
     take_lock,
 )
-from trainshed.runner.remote.platform_link import PlatformLink
-from trainshed.runner.remote.remote_gang import RemoteGang
-from trainshed.runner.remote.site_files import write_files
-from trainshed.store.outage import Patience
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from trainshed.model.attempt import Ending
+    from trainshed.runner.remote.platform_link import PlatformLink
+    from trainshed.store.outage import Patience
+
+# Whatever else this process needs is loaded while the runner's process loads what that one needs.
+
+__all__ = ["main", "run_node"]
 
 TOKEN_VARIABLE = "TRAINSHED_RUNNER_TOKEN"
 # What the start script's users read from the exit code (`engines.engine` names them too).
 EXIT_NO_PLATFORM, EXIT_REFUSED, EXIT_UNFIT, EXIT_UNDELIVERED = 82, 83, 84, 85
 # A platform that is away for an hour is waited for, before the job begins and while it runs.
 _CHECK_IN_SECONDS = 2 * 3600.0
-_PR_SET_PDEATHSIG = 1
 _COURIER_STARTS = 20
 _HARDLY_ANY_ROOM = 256 << 10
 
@@ -62,13 +54,20 @@ class _Asked(Exception):
 
 def main(arguments: list[str]) -> int:
     """`python -m trainshed.runner.remote.main --url URL --node N`, with the attempt's token in the environment."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog="trainshed runner")
     parser.add_argument("--url", required=True, help="the platform's API")
     parser.add_argument("--node", type=int, required=True, help="which node of the job this is, from 0")
     parser.add_argument("--ca", default="", help="a file with the CA that signed the platform's certificate")
     options = parser.parse_args(arguments)
-    token = os.environ.pop(TOKEN_VARIABLE, "")
-    node = _Node(options.url, token, options.node, options.ca)
+    return run_node(options.url, options.node, options.ca)
+
+
+def run_node(url: str, number: int, ca: str = "") -> int:
+    """Run a node of a job; the exit code tells the scheduler and the platform how that went."""
+    _know_own_folder()
+    node = _Node(url, os.environ.pop(TOKEN_VARIABLE, ""), number, ca)
     try:
         return node.run()
     except _Asked:
@@ -95,7 +94,7 @@ class _Node:
         self._token = token
         self._node = node
         self._ca = ca
-        self._nonce = secrets.token_hex(16)
+        self._nonce = os.urandom(16).hex()
         self._is_asked = False
         self._runner = 0
         # How long the platform may be away before what the job made is left lying here.
@@ -108,59 +107,96 @@ class _Node:
     def run(self) -> int:
         """Check in, run, deliver, clean up."""
         root = find_root(os.environ)
-        forget_old_runs(root)
-        patience = Patience(_CHECK_IN_SECONDS, lambda: self._is_asked, _say)
-        link = self._link(patience)
-        # Half of the runner's start: done while the platform makes its plan.
-        loading = threading.Thread(target=_load_runner, daemon=True)
-        loading.start()
+        # Where the platform's uv lies, if the machine has none.
+        os.environ["PATH"] = f"{os.environ.get('PATH') or os.defpath}:{root / 'bin'}"
+        in_use = keep_runner(__file__)
+        runner = EarlyRunner()
         try:
-            ticket = link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
-        except TrainshedError:
-            # Whoever waits for a platform that is away gives up when the machine is taken away.
-            self._check()
+            self._runner = runner.pid
+            ticket = self._check_in()
+            forget_old_runs(root)
+            self._patience = float(ticket["site"]["patience"])
+            launch = ticket["launch"]
+            folder = make_run_folder(root, launch["job_id"], launch["attempt"], self._node)
+        except BaseException:
+            runner.forget()
             raise
-        self._patience = float(ticket["site"]["patience"])
-        launch = from_json(NodeLaunch, ticket["launch"])
-        folder = make_run_folder(root, launch.job_id, launch.attempt, self._node)
         try:
             lock = take_lock(folder)
-            write_files(folder, root, ticket, self._token)
-            _provide_uv(link, root)
-            if launch.ssh_port:
-                from trainshed.runner.remote.ssh_packages import provide_ssh_packages
-
-                fault = provide_ssh_packages(link, root, ticket["site"]["ssh_packages"])
-                if fault:
-                    _tell_owner(folder, f"ssh cannot be offered: {fault}")
-            environment = hold_environment(root, launch.environment.digest)
-            # Connections are not shared with the processes that begin now, nor are locks of a thread.
-            link.close()
-            loading.join()
-            self._runner = _fork(lambda: _run_node(folder, launch), dies_with_parent=True)
-            _fork(lambda: tidy_node(root, ticket["site"]["caches"], nice=10) and 0)
+            environment = self._prepare(folder, root, ticket)
+            runner.begin(folder)
+            self._start_tidying(root, ticket["site"]["caches"])
             if self._is_asked:
                 os.kill(self._runner, signal.SIGTERM)
-            outcome = self._wait(folder, launch)
-            os.close(lock)
-            if environment >= 0:
-                os.close(environment)
+            outcome = self._wait(folder, launch["node_count"])
+            for descriptor in (lock, environment, in_use):
+                if descriptor >= 0:
+                    os.close(descriptor)
             return outcome
         finally:
             if not (folder.path / UNDELIVERED).exists():
                 remove_tree(folder.path)
 
+    def _check_in(self) -> dict[str, Any]:
+        """Take the node; what to run there."""
+        from trainshed.runner.remote.node_facts import describe_machine
+
+        link = self._link(self._new_patience())
+        try:
+            return link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
+        except TrainshedError:
+            # Whoever waits for a platform that is away gives up when the machine is taken away.
+            self._check()
+            raise
+        finally:
+            # Connections are not shared with the processes that begin now.
+            link.close()
+
+    def _prepare(self, folder: RunFolder, root: Path, ticket: dict[str, Any]) -> int:
+        """Leave in the folder what the runner reads, and bring here what it needs. A descriptor that keeps its
+        environment from being removed."""
+        from trainshed.runner.remote.carried_code import write_code
+        from trainshed.runner.remote.node_caches import has_environment, hold_environment
+        from trainshed.runner.remote.site_files import write_files
+
+        write_files(folder, root, ticket, self._token)
+        write_code(folder, ticket.get("code", ()))
+        launch = ticket["launch"]
+        digest = launch["environment"]["digest"]
+        environment = hold_environment(root, digest)
+        if not has_environment(root, digest) or launch["ssh_port"]:
+            link = self._link(self._new_patience())
+            _provide_uv(link, root)
+            if launch["ssh_port"]:
+                from trainshed.runner.remote.ssh_packages import provide_ssh_packages
+
+                fault = provide_ssh_packages(link, root, ticket["site"]["ssh_packages"])
+                if fault:
+                    _tell_owner(folder, f"ssh cannot be offered: {fault}")
+            link.close()
+        return environment
+
+    def _start_tidying(self, root: Path, limits: dict[str, float]) -> None:
+        from trainshed.runner.remote.node_caches import is_tidy, tidy_node
+
+        if not is_tidy(root):
+            fork_child(lambda: tidy_node(root, limits, nice=10) and 0)
+
     def tell_failure(self, fault: TrainshedError) -> None:
         """Say here and to the platform why this node does not begin."""
+        from trainshed.runner.remote.node_facts import node_name
+
         _say(str(fault))
         try:
             self._link(None).tell_failure(fault, node_name(os.environ))
         except (TrainshedError, ConnectionError) as silent:
             _say(f"the platform does not know that: {silent}")
 
-    def _wait(self, folder: RunFolder, launch: NodeLaunch) -> int:
+    def _wait(self, folder: RunFolder, node_count: int) -> int:
         """Wait for the runner and the courier, each of which may die before its time."""
-        courier, starts = self._start_courier(folder), 1
+        from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED
+
+        courier, starts = self._start_courier(folder, is_first=True), 1
         is_running, delivered = True, None
         while is_running or delivered is None:
             pid, status = os.wait()
@@ -168,7 +204,7 @@ class _Node:
             if pid == self._runner:
                 if _ending(folder) is None:
                     # It was killed: what it left is brought home in its place.
-                    self._runner = _fork(lambda: _salvage(folder, self._node), dies_with_parent=True)
+                    self._runner = fork_child(lambda: _salvage(folder, self._node), dies_with_parent=True)
                     pid, _ = os.waitpid(self._runner, 0)
                 is_running, self._runner = False, 0
                 if _ending(folder) is None and delivered is None:
@@ -198,18 +234,28 @@ class _Node:
         # The platform knows all. For the scheduler a job of one node has failed where it has; of several nodes each
         # ends in its own time, and a bad end of one would end the others at once.
         has_failed = ending is None or ending["outcome"] != "completed"
-        return 1 if has_failed and launch.node_count == 1 else 0
+        return 1 if has_failed and node_count == 1 else 0
 
-    def _start_courier(self, folder: RunFolder) -> int:
+    def _start_courier(self, folder: RunFolder, *, is_first: bool = False) -> int:
+        from trainshed.runner.remote.courier import Courier
+
         def carry() -> int:
             # The scheduler's SIGTERM is for the job; the news of its end must still get out.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            return Courier(folder, self._link(None), patience=self._patience).run()
+            link = self._link(None)
+            return Courier(folder, link, patience=self._patience, is_first=is_first).run()
 
-        return _fork(carry)
+        return fork_child(carry)
 
     def _link(self, patience: Patience | None) -> PlatformLink:
+        from trainshed.runner.remote.platform_link import PlatformLink
+
         return PlatformLink(self._url, self._token, self._node, self._nonce, ca=self._ca, patience=patience)
+
+    def _new_patience(self) -> Patience:
+        from trainshed.store.outage import Patience
+
+        return Patience(_CHECK_IN_SECONDS, lambda: self._is_asked, _say)
 
     def _on_sigterm(self, *_: object) -> None:
         self._is_asked = True
@@ -219,23 +265,6 @@ class _Node:
     def _check(self) -> None:
         if self._is_asked:
             raise _Asked
-
-
-def _load_runner() -> None:
-    for name in ("node_run", "salvage"):
-        importlib.import_module(f"trainshed.runner.{name}")
-
-
-def _run_node(folder: RunFolder, launch: NodeLaunch) -> int:
-    from trainshed.runner.node_run import NodeRun
-    from trainshed.runner.sandbox import claim_namespace
-
-    os.umask(0o022)
-    # First of all: a private namespace can only be had while there is one thread.
-    claim_namespace()
-    gang = RemoteGang(folder, launch.node_index) if launch.node_count > 1 else None
-    NodeRun(folder, launch, gang).walk()
-    return 0
 
 
 def _salvage(folder: RunFolder, node: int) -> int:
@@ -252,6 +281,9 @@ def _salvage(folder: RunFolder, node: int) -> int:
 
 def _no_room(folder: RunFolder, node: int) -> Ending | None:
     """Why a runner died that had no room left to say so."""
+    from trainshed.model.attempt import Ending
+    from trainshed.runner.remote.node_facts import node_name
+
     disk = os.statvfs(folder.path)
     if disk.f_bavail * disk.f_frsize > _HARDLY_ANY_ROOM:
         return None
@@ -266,31 +298,11 @@ def _no_room(folder: RunFolder, node: int) -> Ending | None:
     )
 
 
-def _fork(work: Callable[[], int], *, dies_with_parent: bool = False) -> int:
-    """A child that does the work and ends."""
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if dies_with_parent:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(1)
-        code = work()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
 def _provide_uv(link: PlatformLink, root: Path) -> None:
     """See to it that environments can be built: with the machine's uv, or with the platform's."""
+    from trainshed.runner.environment.interpreter import find_uv
+
     own = root / "bin"
-    os.environ["PATH"] = f"{os.environ.get('PATH') or os.defpath}:{own}"
     try:
         find_uv()
     except HostUnfit:
@@ -311,6 +323,13 @@ def _left_behind(folder: RunFolder) -> bool:
         return bool(json.loads(folder.status.read_bytes()).get("left_behind"))
     except (OSError, ValueError):
         return False
+
+
+def _know_own_folder() -> None:
+    """Let Python know in which virtual environment it is: started without its site, it does not look."""
+    folder = os.path.dirname(os.path.dirname(sys.executable))
+    if os.path.exists(os.path.join(folder, "pyvenv.cfg")):
+        sys.prefix = sys.exec_prefix = folder
 
 
 def _unfit(fault: OSError) -> HostUnfit:

@@ -7,6 +7,7 @@ their own.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from trainshed.durable import remove_tree
 
-__all__ = ["hold_environment", "input_cache", "tidy_node"]
+__all__ = ["has_environment", "hold_environment", "input_cache", "is_tidy", "tidy_node"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TIDY_EVERY = 3600.0
@@ -37,6 +38,24 @@ def hold_environment(root: Path, digest: str) -> int:
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     os.utime(descriptor)
     return descriptor
+
+
+def has_environment(root: Path, digest: str) -> bool:
+    """Whether an environment is there, so that nothing is needed to build it. (`environment.build` looks again.)"""
+    try:
+        marker = json.loads((root / "environments" / digest / ".trainshed.json").read_bytes())
+        return bool(_DIGEST.fullmatch(digest)) and os.path.exists(marker["executable"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def is_tidy(root: Path, *, every: float = _TIDY_EVERY) -> bool:
+    """Whether this machine was tidied up within the last hour."""
+    try:
+        facts = (root / "tidied").stat()
+    except OSError:
+        return False
+    return bool(facts.st_size) and time.time() - facts.st_mtime < every
 
 
 def tidy_node(root: Path, limits: Mapping[str, float], *, every: float = _TIDY_EVERY, nice: int = 0) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainshed.model.errors import HostUnfit
-from trainshed.runner.inventory import find_ascend_devices
 
 __all__ = [
     "address_in",
@@ -59,6 +58,10 @@ def _run_of(variables: Mapping[str, str]) -> str:
 
 def device_addresses(root: Path = Path("/")) -> dict[int, str]:
     """The addresses of this machine's Ascend devices among each other, by index, where they have such."""
+    if not any((root / "dev").glob("davinci*")):
+        return {}
+    from trainshed.runner.inventory import find_ascend_devices
+
     return {device.index: device.address for device in find_ascend_devices(root) if device.address}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +15,13 @@ from trainshed.model.home import RunFolder
 
 __all__ = [
     "UNDELIVERED",
+    "bell_file",
     "find_root",
     "forget_old_runs",
+    "go_file",
+    "keep_runner",
     "make_run_folder",
+    "ready_file",
     "require_shared_folder",
     "take_lock",
 ]
@@ -33,7 +36,7 @@ _KEPT_SECONDS = 7 * 24 * 3600.0
 
 def find_root(variables: Mapping[str, str]) -> Path:
     """The folder of this user's runs on this machine: private, and on a disk of the machine."""
-    base = variables.get("TRAINSHED_NODE_FOLDER") or variables.get("TMPDIR") or tempfile.gettempdir()
+    base = variables.get("TRAINSHED_NODE_FOLDER") or variables.get("TMPDIR") or "/tmp"
     root = Path(base).absolute() / f"trainshed-{os.geteuid()}"
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,8 +58,35 @@ def find_root(variables: Mapping[str, str]) -> Path:
 
 def make_run_folder(root: Path, job_id: str, attempt: int, node: int) -> RunFolder:
     """A new folder for one run."""
-    prefix = f"run-{job_id[:8]}-{attempt}-{node}-"
-    return RunFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
+    path = root / f"run-{job_id[:8]}-{attempt}-{node}-{os.urandom(6).hex()}"
+    path.mkdir(mode=0o700)
+    return RunFolder(path)
+
+
+def keep_runner(file: str) -> int:
+    """Keep the runner of which a file is a part from being removed, as long as the descriptor is open: parts of it
+    are loaded when they are needed. -1 where it lies elsewhere."""
+    folder = next((parent for parent in Path(file).parents if parent.name.startswith("runner-")), None)
+    if folder is None:
+        return -1
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def ready_file(folder: RunFolder) -> Path:
+    """Its existence says that this node could begin; the courier tells the platform."""
+    return folder.path / "ready"
+
+
+def go_file(folder: RunFolder) -> Path:
+    """Its existence says that all nodes could; the courier makes it when the platform says so."""
+    return folder.path / "go"
+
+
+def bell_file(folder: RunFolder) -> Path:
+    """What is rung when the courier is not to wait for its next walk."""
+    return folder.path / "bell"
 
 
 def take_lock(folder: RunFolder) -> int:
@@ -71,7 +101,7 @@ def forget_old_runs(root: Path) -> None:
     for path in root.glob("runner-*"):
         try:
             if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
-                remove_tree(path) if path.is_dir() else path.unlink()
+                _remove_unused(path) if path.is_dir() else path.unlink()
         except OSError:
             continue
     for path in root.glob("run-*"):
@@ -89,6 +119,16 @@ def forget_old_runs(root: Path) -> None:
             continue
         finally:
             os.close(descriptor)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a runner, unless a job runs by it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_tree(folder)
+    finally:
+        os.close(descriptor)
 
 
 def require_shared_folder(path: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -129,6 +128,8 @@ class PlatformLink:
 
     def fetch_uv(self, target: Path) -> None:
         """Bring the platform's own uv here."""
+        import platform
+
         self.fetch("uv", {"machine": platform.machine()}, target, mode=0o755)
 
     def fetch(self, path: str, query: dict[str, str], target: Path, *, mode: int = 0o600) -> None:

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from trainshed.model.home import RunFolder
 from trainshed.runner.gang.gang import Gang
+from trainshed.runner.remote.node_folder import go_file, ready_file
 
-__all__ = ["RemoteGang", "go_file", "ready_file"]
+__all__ = ["RemoteGang"]
 
 _LOOK_SECONDS, _PATIENCE_SECONDS = 0.1, 5.0
-
-
-def ready_file(folder: RunFolder) -> Path:
-    """Its existence says that this node could begin; the courier tells the platform."""
-    return folder.path / "ready"
-
-
-def go_file(folder: RunFolder) -> Path:
-    """Its existence says that all nodes could; the courier makes it when the platform says so."""
-    return folder.path / "go"
 
 
 class RemoteGang(Gang):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainshed.durable import write_durably
+from trainshed.durable import write_whole
 from trainshed.model.home import RunFolder
 from trainshed.runner.remote.node_caches import input_cache
 from trainshed.runner.remote.node_folder import require_shared_folder
@@ -57,11 +57,12 @@ def write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: st
         kept_mode=kept_mode,
         ca_bundle=bundle,
         host_name=given["host_name"],
+        is_durable=False,
         store_patience=float(given["patience"]),
     )
-    write_durably(folder.site, asdict(site))
-    write_durably(folder.secrets, ticket["secrets"])
-    write_durably(folder.launch, ticket["launch"])
+    write_whole(folder.site, asdict(site))
+    write_whole(folder.secrets, ticket["secrets"])
+    write_whole(folder.launch, ticket["launch"])
 
 
 def _write_bundle(folder: RunFolder, authority: str) -> Path:

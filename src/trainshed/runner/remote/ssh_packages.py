@@ -30,6 +30,7 @@ _TRIAL = "import sys; sys.path.insert(0, sys.argv[1]); import asyncssh"
 
 def provide_ssh_packages(link: PlatformLink, root: Path, version: str) -> str:
     """See to it that the ssh server's packages can be found; why not, where that fails. No job depends on it."""
+    _see_installed()
     if all(find_package(name) is not None for name in PACKAGES):
         return ""
     if not version:
@@ -45,6 +46,14 @@ def provide_ssh_packages(link: PlatformLink, root: Path, version: str) -> str:
     sys.path.append(str(folder))
     importlib.invalidate_caches()
     return ""
+
+
+def _see_installed() -> None:
+    """Let the packages be found that are installed for this Python: a runner is started without them."""
+    import site
+
+    sys.path += [path for path in site.getsitepackages([sys.prefix]) if path not in sys.path]
+    importlib.invalidate_caches()
 
 
 def _make(link: PlatformLink, folder: Path, version: str) -> str:

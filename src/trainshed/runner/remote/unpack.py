@@ -11,6 +11,8 @@ from pathlib import Path
 
 __all__ = ["unpack", "unpack_and_run"]
 
+_MEMO_SECONDS = 60
+
 
 def unpack_and_run(archive: str, arguments: list[str]) -> int:
     """Unpack the bundle and start the runner from there. Returns only where that fails."""
@@ -27,7 +29,7 @@ def start(folder: Path, arguments: list[str]) -> None:
     """Become the runner."""
     variables = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     os.execve(
-        sys.executable, [sys.executable, "-s", "-m", "trainshed.runner.remote.main", *arguments], variables
+        sys.executable, [sys.executable, "-S", "-m", "trainshed.runner.remote.main", *arguments], variables
     )
 
 
@@ -48,6 +50,7 @@ def unpack(archive: Path) -> Path:
                 # What is a program stays one.
                 os.chmod(fresh / entry.filename, entry.external_attr >> 16 & 0o777)
         _compile(fresh, folder)
+        _write_memo(fresh)
         (fresh / "complete").touch()
         try:
             fresh.rename(folder)
@@ -59,6 +62,21 @@ def unpack(archive: Path) -> Path:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
+
+
+def _write_memo(fresh: Path) -> None:
+    """The same for the methods of dataclasses, which are no part of compiled modules. Nothing depends on it."""
+    import subprocess
+
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from trainshed.runner.remote.method_memo import write_memo"
+    subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", f"{program}; write_memo(sys.argv[1])", str(fresh)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=_MEMO_SECONDS,
+        check=False,
+    )
 
 
 def _compile(fresh: Path, folder: Path) -> None:

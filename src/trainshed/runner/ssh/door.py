@@ -24,7 +24,6 @@ from trainshed.model.ssh import (
     PUBLIC_KEY,
     render_client_config,
 )
-from trainshed.runner.gang.job_network import run_in_thread
 from trainshed.runner.sandbox import Mount, SandboxProcess, SandboxService, namespace
 
 __all__ = ["SshDoor", "plan_door"]
@@ -74,6 +73,8 @@ class SshDoor:
         """
         if not self.port:
             return self
+        from trainshed.runner.gang.job_network import run_in_thread
+
         made: list[socket.socket] = []
 
         def make() -> None:
