@@ -26,7 +26,7 @@ from slurm_cluster import SlurmCluster, SlurmMissing
 
 from trainshed import Client
 
-_LONGEST = 240.0
+_LONGEST = 600.0
 _LOOK_EVERY = 0.05
 _MANY_SLOTS = 32
 

@@ -58,8 +58,8 @@ def _require_same_origin(platform: Platform, connection: HTTPConnection) -> None
     )
 
 
-def current_platform(request: Request) -> Platform:
-    """The platform that this application serves."""
+async def current_platform(request: Request) -> Platform:
+    """The platform that this application serves. (Not in a thread of its own: the way there and back costs more.)"""
     platform: Platform = request.app.state.platform
     return platform
 

@@ -39,6 +39,7 @@ def admit(control: Control, queue: QueueView, submissions: Submissions) -> int:
     plan = plan_queue(waiting, queue.held, queue.nodes, control.clock(), explain=False)
     started = hand_over(control, queue, submissions)
     taken_ports = {placement.ports for held in queue.held for placement in held.placements}
+    chosen: list[tuple[JobRow, AttemptRow]] = []
     for admission in plan.admissions:
         job = queue.jobs[admission.job_id]
         placements = _with_device_addresses(admission.placements, queue.flavor_of(job).kind, queue.nodes)
@@ -55,23 +56,9 @@ def admit(control: Control, queue: QueueView, submissions: Submissions) -> int:
             created_at=now,
             started_at=now,
         )
-        with begin(control.database) as connection:
-            changed = change_job(
-                connection,
-                job,
-                phase=Phase.RUNNING,
-                detail=Detail.STARTING.value,
-                attempt=attempt.attempt,
-                started_at=job.started_at or now,
-                wait=None,
-            )
-            if changed is None:
-                continue
-            insert_attempt(connection, attempt)
-            control.grant_credentials(connection, changed)
-            where = ", ".join(sorted({placement.node for placement in admission.placements}))
-            control.tell(connection, changed, f"Attempt {attempt.attempt} starts on {where}.")
-        submit_attempt(control, changed, attempt, queue, submissions)
+        chosen.append((job, attempt))
+    for job, attempt in _write_attempts(control, chosen):
+        submit_attempt(control, job, attempt, queue, submissions)
         started += 1
     admitted = {admission.job_id: admission for admission in plan.admissions}
     left = [request for request in waiting if request.job_id not in admitted]
@@ -83,6 +70,33 @@ def admit(control: Control, queue: QueueView, submissions: Submissions) -> int:
         ]
         make_room(control, queue, left, [*queue.held, *new])
     return started
+
+
+def _write_attempts(
+    control: Control, chosen: list[tuple[JobRow, AttemptRow]]
+) -> list[tuple[JobRow, AttemptRow]]:
+    """Pending -> Running for all jobs that start now; those that nobody else has changed meanwhile."""
+    written: list[tuple[JobRow, AttemptRow]] = []
+    for start in range(0, len(chosen), _AT_ONCE):
+        with begin(control.database) as connection:
+            for job, attempt in chosen[start : start + _AT_ONCE]:
+                changed = change_job(
+                    connection,
+                    job,
+                    phase=Phase.RUNNING,
+                    detail=Detail.STARTING.value,
+                    attempt=attempt.attempt,
+                    started_at=job.started_at or attempt.created_at,
+                    wait=None,
+                )
+                if changed is None:
+                    continue
+                insert_attempt(connection, attempt)
+                control.grant_credentials(connection, changed)
+                where = ", ".join(sorted({place["node"] for place in attempt.placements}))
+                control.tell(connection, changed, f"Attempt {attempt.attempt} starts on {where}.")
+                written.append((changed, attempt))
+    return written
 
 
 def hand_over(control: Control, queue: QueueView, submissions: Submissions) -> int:

@@ -19,8 +19,8 @@ from trainshed.model.phase import Detail, Phase
 from trainshed.model.pools import nodes_of, pool_of
 from trainshed.model.rank_lint import lint_ranks
 from trainshed.model.rehearsal_load import warn_of_load
+from trainshed.runner.doorbell import ring_doorbell
 from trainshed.runner.environment.resolution import choose_requirements
-from trainshed.runner.reporter import ring_doorbell
 from trainshed.store.tenancy import require_own_bucket
 
 __all__ = ["Creation", "create_job"]

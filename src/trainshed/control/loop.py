@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import select
 import socket
 import threading
 import time
@@ -24,6 +22,7 @@ from trainshed.db.lease import acquire_lease, release_lease, renew_lease
 from trainshed.db.nodes import replace_nodes
 from trainshed.model.errors import TrainshedError
 from trainshed.model.phase import Phase
+from trainshed.runner.doorbell import Doorbell
 
 __all__ = ["ControlLoop", "run_loop"]
 
@@ -43,39 +42,12 @@ _TIDY_EVERY = 1800.0
 log = logging.getLogger("trainshed.control")
 
 
-class Doorbell:
-    """A FIFO that wakes the loop: any process of the platform writes a byte into it."""
-
-    def __init__(self, control: Control) -> None:
-        path = control.home.doorbell
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.mkfifo(path, 0o600)
-        except FileExistsError:
-            pass
-        # Opened for both directions: a FIFO without a writer would be readable all the time.
-        self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def wait(self, seconds: float) -> None:
-        """Sleep until somebody rings, at most so long."""
-        select.select([self._descriptor], [], [], seconds)
-        try:
-            while os.read(self._descriptor, 4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def close(self) -> None:
-        """Stop listening."""
-        os.close(self._descriptor)
-
-
 class ControlLoop:
     """One pass over all active jobs at a time."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._doorbell = Doorbell(control)
+        self._doorbell = Doorbell(control.home.doorbell)
         self._active = ActiveJobs()
         self._creation = Creation(control)
         self._submissions = Submissions(control)

@@ -113,7 +113,7 @@ class NodeRun:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         # A runner that loads its code before it has a node to run holds the signal back so far.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
-        self._reporter.enter("starting")
+        self._reporter.begin()
         try:
             ending = self._run()
         except _StopAsked:

@@ -13,8 +13,9 @@ from trainshed.durable import write_durably, write_whole
 from trainshed.model.attempt import Ending, NodeReport, RankExit, Stage, StageEntry
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, to_json
+from trainshed.runner.doorbell import ring_doorbell
 
-__all__ = ["PlatformLog", "Reporter", "ring_doorbell"]
+__all__ = ["PlatformLog", "Reporter"]
 
 # Room on the disk that is kept so that the final report can be written when everything else is full.
 _RESERVE_BYTES = 64 << 10
@@ -63,6 +64,11 @@ class Reporter:
             stage="starting",
             started_at=time.time(),
         )
+
+    def begin(self) -> None:
+        """The runner begins; told with the first stage, which follows at once."""
+        entry = StageEntry(time.time(), "starting", "", "info")
+        self.report = replace(self.report, timeline=(*self.report.timeline, entry))
 
     def resume(self, report: NodeReport) -> None:
         """Go on from a report that a dead runner left."""
@@ -133,17 +139,3 @@ class Reporter:
             if must:
                 self._reserve.unlink(missing_ok=True)
                 self._replace(self._path, to_json(report))
-
-
-def ring_doorbell(path: str) -> None:
-    """Wake the control loop if it listens; it also looks by itself, so a missed ring costs only time."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        os.write(descriptor, b"!")
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ from trainshed.db.engine import open_engine
 from trainshed.db.migrations import upgrade
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
-from trainshed.runner.reporter import ring_doorbell
+from trainshed.runner.doorbell import ring_doorbell
 from trainshed.services.store_place import find_store
 from trainshed.store import open_store
 from trainshed.store.object_store import ObjectStore

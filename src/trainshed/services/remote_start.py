@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable
 
 from trainshed.engines.engine import (
@@ -21,6 +22,7 @@ from trainshed.services.runner_bundle import find_bundle
 __all__ = ["remote_start", "render_start_script"]
 
 _END = "END_OF_BOOTSTRAP"
+_LOOK_SECONDS = 1.0
 # For every Python from 3.6 on: it has to be able to say that it is too old. It fetches the runner once per machine and
 # version, and becomes it: without a look at what else is installed for this Python. A platform that restarts is waited for; a wrong digest is never run.
 _BOOTSTRAP = r"""
@@ -141,13 +143,23 @@ os.execv(sys.executable, arguments)
 def remote_start(platform: Platform) -> Callable[[AttemptLaunch], RemoteStart]:
     """What an engine asks for every attempt: how its nodes' runners are started."""
 
+    # To look at all files of the installation takes longer than to hand a job over: many jobs share one look.
+    known, good_until = "", float("-inf")
+
+    def find_digest() -> str:
+        nonlocal known, good_until
+        if time.monotonic() >= good_until:
+            known = find_bundle(platform.home).digest
+            good_until = time.monotonic() + _LOOK_SECONDS
+        return known
+
     def start(launch: AttemptLaunch) -> RemoteStart:
         settings = platform.settings
         try:
             authority = platform.home.tls_authority.read_text("ascii") if settings.serves_tls else ""
         except FileNotFoundError:
             authority = ""
-        script = render_start_script(api_url(settings), find_bundle(platform.home).digest, authority)
+        script = render_start_script(api_url(settings), find_digest(), authority)
         token = attempt_token(platform, launch.job_id, launch.attempt)
         return RemoteStart(script, {"TRAINSHED_RUNNER_TOKEN": token})
 

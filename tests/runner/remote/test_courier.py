@@ -16,7 +16,7 @@ from trainshed.model.home import RunFolder
 from trainshed.runner.doorbell import ring_doorbell
 from trainshed.runner.log_archive import punch_hole
 from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED, Courier
-from trainshed.runner.remote.remote_gang import bell_file
+from trainshed.runner.remote.node_folder import bell_file
 
 
 class Gateway:

@@ -17,7 +17,8 @@ from typing import Any
 from trainshed.durable import write_durably
 from trainshed.model.errors import Conflict, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
-from trainshed.runner.remote.node_folder import go_file, ready_file
+from trainshed.runner.doorbell import Doorbell
+from trainshed.runner.remote.node_folder import bell_file, go_file, ready_file
 from trainshed.runner.remote.platform_link import PlatformLink
 from trainshed.runner.remote.ssh_calls import SshCalls
 
@@ -44,6 +45,7 @@ class Courier:
         is_first: bool = False,
     ) -> None:
         self._folder = folder
+        self._bell = _hang_bell(folder)
         self._is_first = is_first
         self._patience = patience
         self._link = link
@@ -59,7 +61,7 @@ class Courier:
         last_heard = time.monotonic()
         if self._is_first:
             # The runner begins at this very moment: there is nothing to carry yet.
-            time.sleep(pause)
+            self._rest(pause)
         while True:
             try:
                 is_over, was_busy = self._carry()
@@ -79,7 +81,14 @@ class Courier:
             if is_over:
                 return DELIVERED
             pause = _LEAST_PAUSE if was_busy else min(_LONGEST_PAUSE, pause * 1.5)
-            time.sleep(pause)
+            self._rest(pause)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait for more; what is urgent (the node's end) is rung for."""
+        if self._bell is not None:
+            self._bell.wait(seconds)
+        else:
+            time.sleep(seconds)
 
     def _carry(self) -> tuple[bool, bool]:
         """One exchange: whether all is delivered, and whether there was something new."""
@@ -157,6 +166,14 @@ class Courier:
         for path in (own.metrics, own.system_metrics, own.runner_log, own.ssh_off):
             if path.is_file():
                 yield path.name
+
+
+def _hang_bell(folder: RunFolder) -> Doorbell | None:
+    try:
+        return Doorbell(bell_file(folder))
+    except OSError:
+        # A file system without FIFOs, or one that is full: it is looked now and then all the same.
+        return None
 
 
 def _read_new(path: Path, start: int, most: int) -> tuple[int, bytes, bool]:

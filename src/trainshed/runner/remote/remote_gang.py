@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 from trainshed.model.home import RunFolder
+from trainshed.runner.doorbell import ring_doorbell
 from trainshed.runner.gang.gang import Gang
-from trainshed.runner.remote.node_folder import go_file, ready_file
+from trainshed.runner.remote.node_folder import bell_file, go_file, ready_file
 
 __all__ = ["RemoteGang"]
 
@@ -37,3 +38,4 @@ class RemoteGang(Gang):
     def say_ready(self) -> None:
         """This node has all it needs to begin."""
         ready_file(self._folder).touch()
+        ring_doorbell(str(bell_file(self._folder)))

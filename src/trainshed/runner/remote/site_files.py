@@ -13,7 +13,7 @@ from urllib.parse import quote
 from trainshed.durable import write_whole
 from trainshed.model.home import RunFolder
 from trainshed.runner.remote.node_caches import input_cache
-from trainshed.runner.remote.node_folder import require_shared_folder
+from trainshed.runner.remote.node_folder import bell_file, require_shared_folder
 from trainshed.runner.site import PlatformPort, Site
 
 __all__ = ["write_files"]
@@ -40,6 +40,7 @@ def write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: st
     site = Site(
         store_url=store,
         environments=str(environments),
+        doorbell=str(bell_file(folder)),
         ports=tuple(PlatformPort(port, _resolve(host)) for host, port in given["ports"]),
         uid=given["uid"] if is_root else None,
         install_uid=given["install_uid"],
