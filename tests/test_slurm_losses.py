@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A platform that asks its nodes for checkpoints often."""
-    settings = "checkpoint_seconds = 15\n"
+    """A platform that asks its nodes for checkpoints often, and lets them wait for it for a minute only."""
+    settings = "checkpoint_seconds = 15\nrunner_patience_minutes = 1\n"
     with slurm_lab.open_lab(support, tmp_path_factory.mktemp("losses"), settings) as lab:
         yield lab
 
@@ -48,6 +48,32 @@ def cut_power(lab: Any, name: str, job_id: str) -> None:
     lab.wait(lambda: not any(map(lab.support.is_alive, found.values())), 20, "the death of the machine")
     shutil.rmtree(folder, ignore_errors=True)
     lab.lost = int(node.removeprefix("n"))
+
+
+def test_what_could_not_be_delivered_is_left_on_the_machine_and_told(lab: Any, tmp_path: Path) -> None:
+    lab.submit(tmp_path, "unheard", steps=60)
+    lab.until_step("unheard", 3)
+    node = lab.cluster.call("squeue", "-h", "-j", lab.slurm_job("unheard"), "-o", "%N").stdout.strip()
+    job_id = lab.show("unheard")["id"]
+    folder = run_folder(job_id)
+    lab.cut(node)
+    try:
+        job = lab.end("unheard", 160)
+    finally:
+        lab.mend()
+    try:
+        assert (job["phase"], job["ending"]["code"]) == ("Failed", "undelivered"), lab.story("unheard")
+        assert node in job["ending"]["message"] and folder.name.rpartition("-")[0] in job["ending"]["hint"]
+        # All that it made is there, and nothing that only the runner may know.
+        assert (folder / "root/outputs/out/model-0").read_text() == "weights"
+        assert "step 59 " in (folder / "logs/rank-0.log").read_text()
+        assert not (folder / "secrets.json").exists() and not (folder / "token").exists()
+        # The platform has what it had heard before; a machine that it could not hear is not at once a bad one.
+        assert 3 in lab.steps("unheard") and len(lab.failures(node)) <= 1
+        lab.submit(tmp_path, "heard-again", steps=3)
+        assert lab.end("heard-again")["phase"] == "Completed", lab.story("heard-again")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_machine_that_loses_power_does_not_lose_its_checkpoints(lab: Any, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from trainshed.runner.checkpoint_look import (
     remember_staged,
     stamp_of,
 )
+from trainshed.runner.checkpoint_versions import fetch_versions, find_versions, live_prefix
 from trainshed.runner.homecoming import try_again
 from trainshed.runner.log_archive import ARCHIVE_BUCKET
 from trainshed.store.object_store import ObjectStore
@@ -85,9 +86,6 @@ def _stage_live(
     launch: NodeLaunch, store: ObjectStore, root: Path, after: int, say: Callable[[str], None]
 ) -> bool:
     """Make the folder ready with what came home while a later attempt trained, whose end brought nothing home."""
-    # Not at the start of every runner: only few need it.
-    from trainshed.runner.checkpoint_versions import fetch_versions, find_versions
-
     for attempt in sorted(_attempts(launch, store), reverse=True):
         if not after < attempt < launch.attempt:
             continue
@@ -161,8 +159,6 @@ def _forget_older(launch: NodeLaunch, store: ObjectStore) -> None:
     """Remove what this attempt has made superfluous, once all its nodes are home."""
     whole = latest_attempt(store, launch.job_id, launch.node_count, launch.attempt + 1)
     if whole == launch.attempt:
-        from trainshed.runner.checkpoint_versions import live_prefix
-
         _forget(launch, store, before=whole)
         store.delete_prefix(ARCHIVE_BUCKET, live_prefix(launch.job_id, whole))
 

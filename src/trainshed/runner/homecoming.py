@@ -16,6 +16,7 @@ from trainshed.runner.log_archive import ARCHIVE_BUCKET, LogArchive, archive_pre
 from trainshed.runner.reporter import PlatformLog
 from trainshed.runner.staging import StagedFolders
 from trainshed.store.object_store import ObjectStore
+from trainshed.store.outage import GIVEN_UP
 from trainshed.store.tenancy import require_own_bucket
 from trainshed.store.transfer import upload_tree
 
@@ -153,7 +154,11 @@ def try_again(action: Callable[[], T], say: Callable[[str], None]) -> T:
         try:
             return action()
         except TrainshedError as fault:
-            if fault.status < 500 or (fault.code == "disk_full" and wait > _LONGEST_WAIT_FOR_ROOM):
+            if (
+                fault.status < 500
+                or fault.code == GIVEN_UP
+                or (fault.code == "disk_full" and wait > _LONGEST_WAIT_FOR_ROOM)
+            ):
                 # A full disk does not empty itself while somebody waits for the job's end.
                 raise
             say(f"the store did not take it ({fault.message}); trying again in {wait:g} s")

@@ -33,7 +33,7 @@ from trainshed.runner.ssh import Gate, plan_door
 from trainshed.runner.staging import StagedFolders, give_to, stage, watch_copies
 from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
-from trainshed.store.outage import Patience
+from trainshed.store.outage import GIVEN_UP, Patience
 
 if TYPE_CHECKING:
     from trainshed.runner.gang import Gang
@@ -77,6 +77,7 @@ class NodeRun:
         self._site = read_site(folder)
         self._secrets = read_secrets(folder)
         self._log = PlatformLog(folder.platform_log)
+        self._patience = Patience(self._site.store_patience, self._is_stop_asked, self._log.say)
         self._reporter = Reporter(folder, self._launch, self._site.doorbell, is_durable=self._site.is_durable)
         self._disk = DiskWatch(folder.path, self._site.disk_reserve_bytes)
         self._folders: StagedFolders | None = None
@@ -86,8 +87,7 @@ class NodeRun:
 
     @functools.cached_property
     def _store(self) -> ObjectStore:
-        patience = Patience(self._site.store_patience, self._is_stop_asked, self._log.say)
-        return open_store(self._site.store_url, patience)
+        return open_store(self._site.store_url, self._patience)
 
     @functools.cached_property
     def _archive(self) -> LogArchive:
@@ -120,7 +120,7 @@ class NodeRun:
             ending = self._asked_to_stop() or self._stopped()
         except TrainshedError as fault:
             # Whoever waits for a store that is away gives up when the job is stopped.
-            given_up = self._asked_to_stop() if fault.code == "store_unreachable" else None
+            given_up = self._asked_to_stop() if fault.code in ("store_unreachable", GIVEN_UP) else None
             ending = given_up or ending_of(fault)
         except OSError as fault:
             ending = ending_of_os(fault)
@@ -293,6 +293,8 @@ class NodeRun:
     def _finish(self, ending: Ending) -> None:
         from trainshed.runner.closing import Closing
 
+        # A store that has been away all through the training may still come back for what it made.
+        self._patience.note_heard()
         if self._gang is not None:
             self._gang.leave(ending.outcome)
         closing = Closing(

@@ -21,14 +21,16 @@ from trainshed.runner.staging import StagedFolders
 from trainshed.runner.stragglers import end_stragglers
 from trainshed.runner.work_folders import WorkFolders
 from trainshed.store import open_store
+from trainshed.store.outage import Patience
 
 __all__ = ["salvage_node"]
 
 
-def salvage_node(folder: RunFolder, reason: Ending | None = None) -> None:
+def salvage_node(folder: RunFolder, reason: Ending | None = None, *, is_patient: bool = False) -> None:
     """Do what the dead runner could not do any more. Can itself be killed and started again.
 
-    `reason` is why it died, where somebody knows.
+    `reason` is why it died, where somebody knows. With `is_patient` it waits for a store that is away, as the runner would
+    have done: nobody else could do it later.
     """
     launch, site = read_launch(folder), read_site(folder)
     remove_stale_groups()
@@ -39,8 +41,8 @@ def salvage_node(folder: RunFolder, reason: Ending | None = None) -> None:
         if report.ending is not None and not report.left_behind:
             return
         reporter.resume(report)
-    store = open_store(site.store_url)
     log = PlatformLog(folder.platform_log)
+    store = open_store(site.store_url, Patience(site.store_patience, say=log.say) if is_patient else None)
     # An attempt that has ended keeps its ending: only what it could not bring home is brought now.
     ending = (report.ending if report is not None else None) or reason
     ending = ending or Ending(

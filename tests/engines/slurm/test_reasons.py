@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.engines.engine import EXIT_NO_PYTHON
+from trainshed.engines.engine import EXIT_NO_PYTHON, EXIT_UNDELIVERED
 from trainshed.engines.slurm.answers import JobEnd, QueuedJob, read_queue
 from trainshed.engines.slurm.reasons import explain_end, explain_refusal, explain_wait, is_passing
 
@@ -74,3 +74,9 @@ def test_ends(end: JobEnd | None, code: str, cause: str) -> None:
     ending = explain_end(end, 1)
     assert (ending.outcome, ending.code, ending.cause, ending.node) == ("failed", code, cause, 1)
     assert ending.message and ending.hint
+
+
+def test_where_it_lies_is_told_of_what_was_not_delivered() -> None:
+    ending = explain_end(JobEnd("FAILED", "NonZeroExitCode", EXIT_UNDELIVERED), 1, "run-0a1b2c3d-1-1-…", "n7")
+    assert ending.code == "undelivered" and "its machine n7 could not" in ending.message
+    assert "trainshed-<uid>/run-0a1b2c3d-1-1-…" in ending.hint

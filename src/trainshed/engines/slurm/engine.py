@@ -204,8 +204,9 @@ class SlurmEngine:
             report = folder.report(index)
             if report is not None and report.ending is not None and not report.left_behind:
                 continue
+            place = f"run-{job_id[:8]}-{attempt}-{index}-…"
             ending = (report.ending if report else None) or replace(
-                explain_end(end, index), time=self._clock()
+                explain_end(end, index, place, folder.host(index)), time=self._clock()
             )
             is_new = report is None or report.ending is None
             fault = self._bring_home(folder.node(index), ending.message if is_new else "")

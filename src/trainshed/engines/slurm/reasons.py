@@ -205,8 +205,11 @@ def explain_refusal(text: str) -> Words:
     return Words(f"Slurm refused the job: {said[:400] or 'it gave no reason.'}", _ADMIN)
 
 
-def explain_end(end: JobEnd | None, node: int) -> Ending:
-    """Why a runner is gone that left no final report, by what Slurm says of the job."""
+def explain_end(end: JobEnd | None, node: int, place: str = "run-…", host: str = "") -> Ending:
+    """Why a runner is gone that left no final report, by what Slurm says of the job.
+
+    `place` is how the folder of its run begins on its machine, `host`.
+    """
     again = "Rerun the job, or give it `restarts` so that this happens by itself."
 
     def failed(code: str, message: str, hint: str = again, cause: Cause = "node") -> Ending:
@@ -265,8 +268,9 @@ def explain_end(end: JobEnd | None, node: int) -> Ending:
     if end.exit_code == EXIT_UNDELIVERED:
         return failed(
             "undelivered",
-            "The job ran to its end, but its machine could not reach the platform for too long.",
-            "What it made lies for a week in the machine's folder trainshed-<uid>/run-… of TMPDIR; then rerun it.",
+            f"The job ran to its end, but its machine{host and f' {host}'} could not reach the platform for too long.",
+            f"What it made lies there for a week, in trainshed-<uid>/{place} below the pool's node_folder or TMPDIR "
+            "(the job's own log in Slurm names it). Fetch it, or rerun the job.",
         )
     if end.exit_code == EXIT_REFUSED:
         return failed("runner_lost", "Another start of this node had its place already.", cause="platform")

@@ -69,10 +69,11 @@ class Courier:
                 self._stop_runner(refused.message)
                 return UNWANTED
             except TrainshedError:
-                # As long as the job runs it is not disturbed; only its results do not wait for ever.
-                if not self._has_ended():
+                # As long as the job's processes run they are not disturbed; only their results do not wait for ever, and
+                # the runner has then waited for the store just as long.
+                if self._is_training():
                     last_heard = time.monotonic()
-                elif time.monotonic() - last_heard > self._patience:
+                elif self._has_ended() and time.monotonic() - last_heard > self._patience:
                     return GIVEN_UP
                 time.sleep(wait)
                 wait = min(_LONGEST_WAIT, wait * 2)
@@ -121,6 +122,17 @@ class Courier:
     def _stop_runner(self, reason: str) -> None:
         if not self._folder.stop.exists():
             write_durably(self._folder.stop, {"reason": reason, "outcome": "stopped"})
+
+    def _is_training(self) -> bool:
+        """Whether processes of the job run, or are still to come."""
+        report = self._read_report()[1]
+        if report is None or report.get("ending") is not None:
+            return report is None
+        try:
+            processes = len(json.loads(self._folder.launch.read_bytes())["processes"])
+        except (OSError, ValueError, KeyError):
+            return True
+        return len(report.get("ranks") or ()) < processes
 
     def _has_ended(self) -> bool:
         report = self._read_report()[1]

@@ -222,11 +222,11 @@ class _Node:
         ending = _ending(folder)
         if _left_behind(folder):
             # Outputs that the store did not take: they stay here for somebody to find.
-            (folder.path / UNDELIVERED).touch()
+            _keep(folder)
             _say(f"what could not be brought home lies in {folder.path}")
         if delivered == GIVEN_UP:
             # The only copy of what the job made: it stays here for somebody to find.
-            (folder.path / UNDELIVERED).touch()
+            _keep(folder)
             _say(f"the platform could not be reached; what the job made lies in {folder.path}")
             return EXIT_UNDELIVERED
         if delivered != DELIVERED:
@@ -275,7 +275,7 @@ def _salvage(folder: RunFolder, node: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.umask(0o022)
     claim_namespace()
-    salvage_node(folder, _no_room(folder, node))
+    salvage_node(folder, _no_room(folder, node), is_patient=True)
     return 0
 
 
@@ -308,6 +308,13 @@ def _provide_uv(link: PlatformLink, root: Path) -> None:
     except HostUnfit:
         own.mkdir(exist_ok=True)
         link.fetch_uv(own / "uv")
+
+
+def _keep(folder: RunFolder) -> None:
+    """Let the folder be left for somebody to find, without what only the runner may know."""
+    (folder.path / UNDELIVERED).touch()
+    for path in (folder.secrets, folder.path / "token"):
+        path.unlink(missing_ok=True)
 
 
 def _ending(folder: RunFolder) -> dict[str, Any] | None:

@@ -189,6 +189,7 @@ class Wire:
                     raise fault from error
             else:
                 if answer.status < 300:
+                    self.patience.note_heard()
                     return answer
                 was_repeated = was_repeated or answer.was_resent
                 refused = self._read_error(answer, method, was_repeated)
@@ -200,7 +201,7 @@ class Wire:
             if wait is not None:
                 time.sleep(wait * random.uniform(0.7, 1.3))
             elif not self.patience.wait(since, _LONG_WAIT * random.uniform(0.7, 1.3), fault.message):
-                raise fault
+                raise self.patience.mark(fault)
 
     def _exchange(
         self,

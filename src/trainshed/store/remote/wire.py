@@ -109,13 +109,14 @@ class PlatformWire:
                 data = body() if callable(body) else body
                 with self.send(method, path, query, headers=headers, body=data) as answer:
                     data = answer.read()
+                self.patience.note_heard()
                 return json.loads(data) if data else None
             except (Unavailable, ConnectionError, ValueError) as error:
                 fault = error if isinstance(error, Unavailable) else self._broken(str(error))
             if fault.code not in ("store_unreachable", "store_busy"):
                 raise fault
             if not self.patience.wait(began, wait, fault.message):
-                raise fault
+                raise self.patience.mark(fault)
             wait = min(_LONGEST_WAIT, wait * 2)
 
     def stream(
@@ -130,11 +131,14 @@ class PlatformWire:
         began, wait = time.monotonic(), _FIRST_WAIT
         while True:
             try:
-                return self.send(method, path, query, headers=headers)
+                answer = self.send(method, path, query, headers=headers)
+                self.patience.note_heard()
+                return answer
             except Unavailable as fault:
                 if fault.code not in ("store_unreachable", "store_busy"):
                     raise
                 if not self.patience.wait(began, wait, fault.message):
+                    self.patience.mark(fault)
                     raise
             wait = min(_LONGEST_WAIT, wait * 2)
 
