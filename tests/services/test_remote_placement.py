@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from trainshed.model.errors import InvalidInput
 from trainshed.model.flavor import Flavor
 from trainshed.services.remote_placement import (
     choose_ports,
@@ -44,6 +47,34 @@ def test_nodes_that_share_a_machine_get_addresses_on_its_loopback() -> None:
         assert [place.address for place in places] == ["", ""]
     [alone] = place_nodes([claim(0, "10.0.0.5")], FLAVOR, 20000, {})
     assert alone.address == "10.0.0.5"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (
+            (("10.0.0.1", "a"), ("10.0.0.1", "a"), ("10.0.0.2", "b")),
+            "n1 and n2 are one machine (10.0.0.1), and other nodes",
+        ),
+        ((("10.0.0.1", ""), ("10.0.0.1", ""), ("10.0.0.2", "")), "n1 and n2 are one machine"),
+        ((("127.0.1.1", "a"), ("10.0.0.2", "b")), "n1 has the address 127.0.1.1"),
+        ((("127.0.0.1", "a"), ("127.0.0.1", "b")), "n1 has the address 127.0.0.1"),
+        ((("10.0.0.2", "a"), ("::1", "b")), "n2 has the address ::1"),
+        ((("10.0.0.1", "a"), ("10.0.0.1", "b")), "n1 and n2 are different machines with one address"),
+    ],
+)
+def test_nodes_that_could_not_meet_are_refused(nodes: Any, words: str) -> None:
+    claims = [claim(index, address, machine=machine) for index, (address, machine) in enumerate(nodes)]
+    with pytest.raises(InvalidInput) as caught:
+        place_nodes(claims, FLAVOR, 20000, {})
+    assert words in caught.value.message and caught.value.hint and caught.value.code == "addresses"
+
+
+def test_one_machine_is_known_whatever_addresses_its_nodes_have() -> None:
+    claims = [claim(0, "10.0.0.1", machine="a"), claim(1, "10.0.1.1", machine="a")]
+    assert [place.address for place in place_nodes(claims, FLAVOR, 20000, {})] == ["", ""]
+    [alone] = place_nodes([claim(0, "127.0.0.1", machine="a")], FLAVOR, 20000, {})
+    assert alone.address == ""
 
 
 def test_ports_of_running_jobs_are_left_alone() -> None:

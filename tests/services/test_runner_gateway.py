@@ -103,6 +103,18 @@ def test_all_nodes_get_one_plan_with_their_real_addresses(platform: Platform) ->
     assert row.placements[0]["devices"] == [4, 5, 6, 7]
 
 
+def test_nodes_that_share_a_machine_beside_others_are_refused_each_time(platform: Platform) -> None:
+    runner = make_runner(platform, 3)
+    claims = [
+        replace(claim(node), address=f"10.0.0.{node // 2 + 1}", machine=f"{node // 2}") for node in range(3)
+    ]
+    for node in (0, 1):
+        assert isinstance(check_in(platform, runner, claims[node], NOW), Waiting)
+    for node in (2, 0, 1):
+        with pytest.raises(InvalidInput, match="n1 and n2 are one machine"):
+            check_in(platform, runner, claims[node], NOW)
+
+
 def test_one_node_keeps_its_own_network(platform: Platform) -> None:
     runner = make_runner(platform, 1)
     ticket = check_in(platform, runner, claim(0), NOW)

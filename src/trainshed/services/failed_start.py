@@ -16,7 +16,7 @@ __all__ = ["FailedStart", "take_failed_start"]
 
 _CODE = re.compile(r"[a-z_]{1,40}")
 # What is wrong with the pool's settings rather than with one machine.
-_OF_THE_PLATFORM = ("no_python", "wrong_runner")
+_OF_THE_PLATFORM = ("no_python", "wrong_runner", "addresses")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from ipaddress import ip_address
 
 from trainshed.dialects.world import PORT_BLOCK
+from trainshed.model.errors import InvalidInput
 from trainshed.model.flavor import Flavor
 from trainshed.model.queue import Placement
 from trainshed.services.runner_mirror import Claim
@@ -70,11 +72,54 @@ def place_nodes(
 ) -> tuple[Placement, ...]:
     """The nodes' places. `given` are the indices of their devices by machine, where the controller tells them."""
     # Nodes that all are on one machine get an address each on its loopback.
-    is_one_machine = len(claims) > 1 and len({claim.address for claim in claims}) == 1
+    is_one_machine = len(claims) > 1 and len({_machine_of(claim) for claim in claims}) == 1
+    if not is_one_machine:
+        _require_addresses(claims)
     return tuple(
         _place(claim, flavor, ports, given.get(claim.host, ()), is_one_machine=is_one_machine)
         for claim in claims
     )
+
+
+def _require_addresses(claims: Sequence[Claim]) -> None:
+    """Refuse nodes that could not find each other: every one needs an address that the others reach, and no other has."""
+    by_machine: dict[str, list[Claim]] = {}
+    by_address: dict[str, list[Claim]] = {}
+    for claim in claims:
+        by_machine.setdefault(_machine_of(claim), []).append(claim)
+        by_address.setdefault(claim.address, []).append(claim)
+    shared = next((group for group in by_machine.values() if len(group) > 1), None)
+    if shared is not None:
+        raise InvalidInput(
+            f"{_names(shared)} are one machine ({shared[0].address}), and other nodes of the job are elsewhere: "
+            "the nodes of a job are either all on one machine, or each on its own.",
+            hint="Ask for fewer and larger nodes, or leave all but one of them out with --exclude in the pool's `options`.",
+            code="addresses",
+        )
+    lonely = next((claim for claim in claims if ip_address(claim.address).is_loopback), None)
+    if lonely is not None and len(claims) > 1:
+        raise InvalidInput(
+            f"{lonely.host} has the address {lonely.address} on its way to the platform: other machines cannot reach it.",
+            hint="Let `addresses` of the pool name the network of its machines (10.1.0.0/16), or public_url an address "
+            "that is no machine's own.",
+            code="addresses",
+        )
+    doubled = next((group for group in by_address.values() if len(group) > 1), None)
+    if doubled is not None:
+        raise InvalidInput(
+            f"{_names(doubled)} are different machines with one address ({doubled[0].address}).",
+            hint="Let `addresses` of the pool name a network in which each machine has an address of its own.",
+            code="addresses",
+        )
+
+
+def _machine_of(claim: Claim) -> str:
+    return claim.machine or claim.address
+
+
+def _names(claims: Sequence[Claim]) -> str:
+    *first, last = [claim.host for claim in claims]
+    return f"{', '.join(first)} and {last}"
 
 
 def _place(
@@ -83,7 +128,7 @@ def _place(
     # What the controller says, then what the machine itself was told; else the first ones.
     told = next((found for found in (given, claim.devices) if len(found) >= flavor.devices), ())
     devices = told[: flavor.devices] or tuple(range(flavor.devices))
-    address = "" if is_one_machine or claim.address.startswith("127.") else claim.address
+    address = "" if is_one_machine or ip_address(claim.address).is_loopback else claim.address
     known = dict(claim.device_addresses)
     return Placement(
         claim.host,

@@ -51,6 +51,8 @@ class Claim:
     clock_lag: float = 0.0
     # Which start of the scheduler the process belongs to, by the scheduler's own number; empty where it has none.
     run: str = ""
+    # What it has in common with other nodes that are the same machine; empty where that is not known.
+    machine: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from trainshed.model.errors import HostUnfit
 from trainshed.runner.remote.node_caches import has_environment, hold_environment, is_tidy, tidy_node
-from trainshed.runner.remote.node_facts import address_in, device_addresses, own_addresses
+from trainshed.runner.remote.node_facts import address_in, device_addresses, machine_id, own_addresses
 from trainshed.runner.remote.node_folder import forget_old_runs, keep_runner, require_shared_folder
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -125,6 +126,11 @@ def test_the_addresses_of_devices_are_the_machines_own(tmp_path: Path) -> None:
     (tmp_path / "etc/hccn.conf").write_text("address_0=10.1.0.1\naddress_1=10.1.0.2\n")
     assert device_addresses(tmp_path) == {0: "10.1.0.1", 1: "10.1.0.2"}
     assert device_addresses(tmp_path / "nothing") == {}
+
+
+def test_a_machine_knows_what_its_nodes_have_in_common(tmp_path: Path) -> None:
+    assert machine_id() == machine_id() and re.fullmatch(r"[0-9a-f]{32}-[0-9]+", machine_id())
+    assert machine_id(tmp_path) == ""
 
 
 def test_a_machine_meets_others_on_the_network_that_the_pool_names(tmp_path: Path) -> None:

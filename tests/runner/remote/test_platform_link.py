@@ -86,3 +86,13 @@ def test_a_stop_ends_the_wait(gateway: Gateway, link: PlatformLink) -> None:
     with pytest.raises(HostUnfit, match="enough") as told:
         link.check_in(FACTS)
     assert told.value.code == "stopped"
+
+
+def test_a_machine_that_does_not_go_together_with_the_others_says_so(
+    gateway: Gateway, link: PlatformLink
+) -> None:
+    said = {"error": {"code": "addresses", "message": "n1 and n2 are one machine.", "hint": "Leave one out."}}
+    gateway.answers = [(400, said)]
+    with pytest.raises(HostUnfit, match="n1 and n2 are one machine") as told:
+        link.check_in(FACTS)
+    assert (told.value.code, told.value.hint) == ("addresses", "Leave one out.")

@@ -59,6 +59,7 @@ class CheckIn(RequestModel):
     )
     clock: float
     run: str = Field(default="", max_length=64, pattern=r"^[0-9.]*$")
+    machine: str = Field(default="", max_length=80, pattern=r"^[0-9a-f-]*$")
 
 
 class Waiting(Model):
@@ -91,6 +92,7 @@ def check_in(platform: PlatformOf, runner: RunnerOf, body: CheckIn) -> JSONRespo
         tuple(body.busy_ports),
         device_addresses=tuple(sorted(body.device_addresses.items())),
         run=body.run,
+        machine=body.machine,
     )
     answer = runner_gateway.check_in(platform, runner, claim, body.clock)
     if isinstance(answer, runner_gateway.Waiting):

@@ -18,6 +18,7 @@ __all__ = [
     "describe_machine",
     "device_addresses",
     "listening_ports",
+    "machine_id",
     "node_name",
     "own_address",
     "own_addresses",
@@ -38,8 +39,18 @@ def describe_machine(url: str, variables: Mapping[str, str]) -> dict[str, Any]:
         "address": address_in(variables.get("TRAINSHED_NODE_ADDRESSES", "")) or own_address(url),
         "devices": list(visible_devices(variables)),
         "device_addresses": device_addresses(),
+        "machine": machine_id(),
         "busy_ports": [port for port in listening_ports() if port in _PORTS],
     }
+
+
+def machine_id(root: Path = Path("/proc")) -> str:
+    """What nodes that are one machine, with one network, have in common; empty where the kernel does not tell."""
+    try:
+        boot = (root / "sys/kernel/random/boot_id").read_text().strip()
+        return re.sub(r"[^0-9a-f]", "", boot) + f"-{(root / 'self/ns/net').stat().st_ino}"
+    except OSError:
+        return ""
 
 
 def node_name(variables: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from trainshed.model.errors import HostUnfit, TrainshedError
+from trainshed.model.errors import HostUnfit, InvalidInput, TrainshedError
 from trainshed.runner.remote.web_socket import WebSocket
 from trainshed.store.outage import Patience
 from trainshed.store.remote.wire import PlatformWire
@@ -62,9 +62,13 @@ class PlatformLink:
         waiting_since = 0.0
         while True:
             check()
-            answer: dict[str, Any] = self._wire.call(
-                "POST", "check-in", headers={"content-type": "application/json"}, body=body
-            )
+            try:
+                answer: dict[str, Any] = self._wire.call(
+                    "POST", "check-in", headers={"content-type": "application/json"}, body=body
+                )
+            except InvalidInput as refused:
+                # What this machine says of itself does not go together with the others.
+                raise HostUnfit(refused.message, hint=refused.hint, code=refused.code) from None
             if "launch" in answer:
                 return answer
             missing = answer.get("waiting_for")
