@@ -23,6 +23,11 @@ from trainshed.console.sentences import Sentences, sentences_of
             "需要 2 核、8 GiB；目前空闲：vm：0 核、15.5 GiB。",
         ),
         ("Waiting for 109 s.", "已等待 109 秒。"),
+        # What is sometimes left out.
+        (
+            "The job was cancelled in Slurm, not through the platform.",
+            "作业在 Slurm 中被取消，并非通过平台。",
+        ),
         ("Node 1: installing: building the environment", "节点 1：安装软件包：正在构建环境"),
         # A piece of the catalogue of failures in the middle of a sentence, and the next step behind it.
         (

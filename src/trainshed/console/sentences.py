@@ -90,12 +90,12 @@ class _Pattern:
             return None
         values, at = [], len(first)
         for part in middle:
-            found = text.find(part, at + 1, end)
+            found = text.find(part, at, end)
             if found < 0:
                 return None
             values.append(text[at:found])
             at = found + len(part)
-        if at >= end:
+        if at > end:
             return None
         values.append(text[at:end])
         # A hole holds a few words; only one at the end may hold sentences.
