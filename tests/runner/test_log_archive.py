@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,24 @@ def test_another_runner_goes_on_where_a_dead_one_stopped(store: ObjectStore, tmp
         file.write(content[5_000:])
     archive(store).ship("rank-0", spool, final=True)
     assert read_all(store) == content
+
+
+def test_nobody_looks_for_pieces_that_cannot_be_there(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, empty = tmp_path / "rank-0.log", tmp_path / "rank-1.log"
+    content = os.urandom(9_000)
+    spool.write_bytes(content)
+    empty.touch()
+    subject = LogArchive(store, PREFIX, 4096, [], is_new=True)
+    with monkeypatch.context() as patch:
+        patch.delattr(type(store), "walk")
+        assert subject.size("rank-0") == 0
+        for final in (False, True, True):
+            subject.ship("rank-0", spool, final=final)
+            subject.ship("rank-1", empty, final=final)
+        assert (subject.size("rank-0"), subject.size("rank-1")) == (9_000, 0)
+    assert read_all(store) == content and read_all(store, "rank-1") == b""
 
 
 def test_the_export_is_the_whole_log(store: ObjectStore, tmp_path: Path) -> None:

@@ -31,9 +31,21 @@ def archive_prefix(job_id: str, attempt: int, node_index: int) -> str:
 
 
 class LogArchive:
-    """The archive of one node's logs."""
+    """The archive of one node's logs.
 
-    def __init__(self, store: ObjectStore, prefix: str, segment_bytes: int, secrets: list[str]) -> None:
+    `is_new` says that nothing can be there yet, so that nobody has to look: an attempt's node runs once.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        segment_bytes: int,
+        secrets: list[str],
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self._is_new = is_new
         self._store = store
         self._prefix = prefix
         self._segment = segment_bytes
@@ -106,6 +118,8 @@ class LogArchive:
             os.close(descriptor)
 
     def _position(self, stream: str) -> int:
+        if stream not in self._shipped and self._is_new:
+            return 0
         if stream not in self._shipped:
             self._shipped[stream] = max(
                 (int(info.key.rsplit("/", 1)[1]) + info.size for info in self._segments(stream)), default=0

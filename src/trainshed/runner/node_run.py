@@ -94,7 +94,9 @@ class NodeRun:
         from trainshed.runner.log_archive import LogArchive, archive_prefix
 
         prefix = archive_prefix(self._launch.job_id, self._launch.attempt, self._launch.node_index)
-        return LogArchive(self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values()))
+        return LogArchive(
+            self._store, prefix, self._site.log_segment_bytes, list(self._secrets.values()), is_new=True
+        )
 
     @functools.cached_property
     def _shipping(self) -> LogShipping:
