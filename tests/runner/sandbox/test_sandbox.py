@@ -253,10 +253,11 @@ def test_who_signals_every_process_leaves_the_ranks_their_grace(host: Any, has_s
     else:
         running = host.start(SAVING)
     running.wait_for("ready")
-    # The children first: the rank may be gone before the others have heard of it.
+    # The children first, and one after the other: the rank may be gone long before the others have heard of it.
     for pid in reversed(find_descendants(running.process.pid)):
         assert pid > 1
         os.kill(pid, signal.SIGTERM)
+        time.sleep(0.2)
     answer = running.finish()
     assert running.log().split() == ["ready", "asked", "saved"]
     code = 128 + signal.SIGTERM if has_shell else 0

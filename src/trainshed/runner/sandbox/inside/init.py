@@ -41,6 +41,8 @@ SIGKILL, SIGTERM = 9, 15
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
+# How long after a rank died of SIGTERM ours may come, on a busy machine.
+OUR_TURN_SECONDS = 2.0
 
 
 class Init:
@@ -60,6 +62,8 @@ class Init:
         self.ending = False
         # Somebody has sent SIGTERM to every process here, us included, and not through the runner.
         self.is_signalled = False
+        # Until when a signal of that kind is waited for; 0 as long as no rank has died of one.
+        self.turn_ends = 0.0
         self.deadline = 0.0
         self.grace = 30.0
         self.is_alone = os.getpid() == 1
@@ -198,9 +202,9 @@ class Init:
             self.reap()
             self.end(0 if word == b"kill" else float(value))
 
-    def take_signal(self) -> None:
+    def take_signal(self, seconds: float = 0.0) -> None:
         """Whether SIGTERM came from outside the sandbox: then the ranks have got it as well, and their grace begins."""
-        found = _signal.sigtimedwait([SIGTERM], 0)
+        found = _signal.sigtimedwait([SIGTERM], seconds)
         # A sender whom we cannot see is outside; one of the job's own processes has no say here.
         if found is None or (found.si_pid and found.si_pid in find_descendants(os.getpid())):
             return
@@ -268,9 +272,9 @@ class Init:
                 os.close(rank.pidfd)
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) == SIGTERM and not self.ending:
                 # Whoever signals all does so one after the other: our turn may come a moment later.
-                time.sleep(0.05)
+                self.turn_ends = self.turn_ends or time.monotonic() + OUR_TURN_SECONDS
                 self.running[pid] = rank
-                self.take_signal()
+                self.take_signal(max(0.0, self.turn_ends - time.monotonic()))
                 del self.running[pid]
             # A shell dies of SIGTERM at once; the training that it ran may still be writing a checkpoint.
             if rank.ended_by_platform and time.monotonic() < self.deadline:
