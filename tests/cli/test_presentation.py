@@ -6,7 +6,7 @@ import pytest
 
 from trainshed.cli.following import LineWriter
 from trainshed.cli.metrics import draw_sparkline
-from trainshed.cli.presentation import format_age, format_duration, format_size, print_table
+from trainshed.cli.presentation import format_age, format_duration, print_table
 
 
 @pytest.mark.parametrize(
@@ -17,15 +17,8 @@ def test_duration(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-def test_age_and_size() -> None:
+def test_age() -> None:
     assert [format_age(100 - s, 100) for s in (0, 59, 60, 7200, 200000)] == ["0s", "59s", "1m", "2h", "2d"]
-    assert [format_size(n) for n in (0, 999, 1500, 2.5e6, 7e12)] == [
-        "0 B",
-        "999 B",
-        "1.5 kB",
-        "2.5 MB",
-        "7.0 TB",
-    ]
 
 
 def test_table_fits_the_window(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

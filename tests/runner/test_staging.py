@@ -64,9 +64,9 @@ def test_a_large_input_is_shared_and_small_code_is_copied(
     assert list(folders.input("data").iterdir()) == []
     assert (folders.code / "train.py").read_bytes() == b"print()"
     assert folders.output("out").is_dir()
-    assert len(said) == 1 and said[0].startswith("input data: 40 files, 0.0 MB, staged in ")
+    assert len(said) == 1 and said[0].startswith("input data: 40 files, 4.0 kB, staged in ")
     again = stage(a_launch(), lambda: data, site, tmp_path / "two", said.append)
-    assert said[1] == "input data: 40 files, 0.0 MB, already on this machine"
+    assert said[1] == "input data: 40 files, 4.0 kB, already on this machine"
     again.close()
     folders.close()
     assert not folders.trees
@@ -148,6 +148,6 @@ def test_the_watch_tells_files_bytes_and_time_left() -> None:
     watch(30, 300 * 10**6)
     watch(0, 0)
     assert said == [
-        "input data: 25 of 100 files, 250 of 1000 MB, about 16 s left",
+        "input data: 25 of 100 files, 250.0 MB of 1.0 GB, about 16 s left",
         "input data: waiting for another job of this machine that stages the same",
     ]

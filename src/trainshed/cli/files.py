@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from trainshed.cli.connection import open_client
-from trainshed.cli.presentation import format_size, json_option, print_json, print_table
+from trainshed.cli.presentation import json_option, print_json, print_table
 from trainshed.model.errors import NotFound
+from trainshed.model.size import format_size
 
 __all__ = ["files"]
 

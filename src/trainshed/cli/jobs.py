@@ -11,7 +11,6 @@ from trainshed.cli.connection import open_client
 from trainshed.cli.presentation import (
     format_age,
     format_duration,
-    format_size,
     format_time,
     json_option,
     print_fields,
@@ -20,6 +19,7 @@ from trainshed.cli.presentation import (
     style_phase,
 )
 from trainshed.model.phase import Phase
+from trainshed.model.size import count_files, format_size
 
 if TYPE_CHECKING:
     from trainshed.client.results import Attempt, Job
@@ -126,7 +126,7 @@ def show(job: str, as_json: bool) -> None:
             ("Attempts", "\n".join(_tell_attempt(attempt) for attempt in attempts)),
             (
                 "Left behind",
-                f"{len(left)} files, {format_size(sum(file.size for file in left))}: `trainshed files {found.name}`"
+                f"{count_files(len(left))}, {format_size(sum(file.size for file in left))}: `trainshed files {found.name}`"
                 if left
                 else "",
             ),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainshed.cli.presentation import format_size
 from trainshed.model.errors import NotFound
 from trainshed.model.names import ObsUrl
+from trainshed.model.size import format_size
 
 if TYPE_CHECKING:
     from trainshed.client.objects import ObjectClient, ObjectEntry

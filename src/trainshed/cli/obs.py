@@ -287,7 +287,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _size(count: int) -> str:
-    from trainshed.cli.presentation import format_size
+    from trainshed.model.size import format_size
 
     return format_size(count)
 

@@ -14,7 +14,6 @@ import click
 __all__ = [
     "format_age",
     "format_duration",
-    "format_size",
     "format_time",
     "json_option",
     "print_fields",
@@ -147,15 +146,6 @@ def format_time(moment: float | None) -> str:
     if moment is None:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
-
-
-def format_size(size: float) -> str:
-    """`512 B`, `1.5 MB`: powers of 1000, as disks are sold."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def warn(text: str) -> None:

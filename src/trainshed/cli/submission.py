@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainshed.cli.connection import open_client
-from trainshed.cli.presentation import format_size, print_json, warn
+from trainshed.cli.presentation import print_json, warn
 from trainshed.client.job_file import locate_field, read_job_file
 from trainshed.model.errors import TrainshedError
+from trainshed.model.size import count_files, format_size
 
 if TYPE_CHECKING:
     from trainshed.client import Client
@@ -240,8 +241,7 @@ def _tell_upload(code: CodeFolder, uploads: bool) -> None:
 
     if not uploads:
         return
-    count = f"{len(code.files)} file{'' if len(code.files) == 1 else 's'}"
-    click.echo(f"Uploading the code: {count}, {format_size(code.size)}.", err=True)
+    click.echo(f"Uploading the code: {count_files(len(code.files))}, {format_size(code.size)}.", err=True)
     if code.size > LARGE_BYTES:
         names = ", ".join(f"{file.path} ({format_size(file.size)})" for file in code.largest())
         warn(f"That is a lot for code: {names}.")

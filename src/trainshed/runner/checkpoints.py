@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainshed.model.errors import NotFound, TrainshedError
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.model.size import count_files, format_size
 from trainshed.runner.checkpoint_look import (
     Stamp,
     checkpoint_folder,
@@ -79,7 +80,7 @@ def stage_checkpoints(launch: NodeLaunch, store: ObjectStore, root: Path, say: C
         files, size = files + summary.files, size + summary.bytes
     remember_staged(root)
     if files:
-        say(f"checkpoints: {files} files, {size / 1e6:.1f} MB from {where}, in {plan.path}")
+        say(f"checkpoints: {count_files(files)}, {format_size(size)} from {where}, in {plan.path}")
 
 
 def _stage_live(
@@ -96,7 +97,9 @@ def _stage_live(
         remember_staged(root)
         if launch.node_index == 0:
             _forget(launch, store, before=attempt)
-        say(f"checkpoints: {files} files, {size / 1e6:.1f} MB that came home while attempt {attempt} trained")
+        say(
+            f"checkpoints: {count_files(files)}, {format_size(size)} that came home while attempt {attempt} trained"
+        )
         return True
     return False
 
@@ -144,7 +147,9 @@ def bring_checkpoints(
         return fault
     if summary.files or summary.unchanged:
         seconds = time.monotonic() - began
-        say(f"checkpoints: {summary.files} files, {summary.bytes / 1e6:.1f} MB kept in {seconds:.1f} s")
+        say(
+            f"checkpoints: {count_files(summary.files)}, {format_size(summary.bytes)} kept in {seconds:.1f} s"
+        )
     return None
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import LogObject, NodeLaunch
+from trainshed.model.size import count_files, format_size
 from trainshed.runner.log_archive import ARCHIVE_BUCKET, LogArchive, archive_prefix
 from trainshed.runner.reporter import PlatformLog
 from trainshed.runner.staging import StagedFolders
@@ -57,7 +58,7 @@ def upload_outputs(
             log.say(f"output {output.name}: upload failed: {fault}")
             return fault
         log.say(
-            f"output {output.name}: {summary.files} files, {summary.bytes / 1e6:.1f} MB "
+            f"output {output.name}: {count_files(summary.files)}, {format_size(summary.bytes)} "
             f"to obs://{output.bucket}/{output.prefix}"
             + (f", {summary.unchanged} files were there already" if summary.unchanged else "")
         )
@@ -142,7 +143,7 @@ class _Progress:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _SAY_EVERY
-            self._log.say(f"output {self._name}: {files} files, {size / 1e6:.0f} MB so far")
+            self._log.say(f"output {self._name}: {count_files(files)}, {format_size(size)} so far")
 
 
 T = TypeVar("T")

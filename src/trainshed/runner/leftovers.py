@@ -8,6 +8,7 @@ from functools import partial
 
 from trainshed.model.errors import TrainshedError
 from trainshed.model.masking import Masker
+from trainshed.model.size import format_size
 from trainshed.runner.homecoming import try_again
 from trainshed.runner.launcher_logs import name_launcher_log
 from trainshed.runner.log_archive import ARCHIVE_BUCKET
@@ -78,10 +79,10 @@ def upload_leftovers(
         )
     if stored:
         say(
-            f"files left in the working folder: {stored} kept, {size / 1e6:.1f} MB (`trainshed files` lists them)"
+            f"files left in the working folder: {stored} kept, {format_size(size)} (`trainshed files` lists them)"
         )
     for file in left[:_TOLD]:
-        say(f"files left in the working folder: {file.path} is not kept ({file.size / 1e6:.1f} MB)")
+        say(f"files left in the working folder: {file.path} is not kept ({format_size(file.size)})")
     if len(left) > _TOLD:
         say(f"files left in the working folder: {len(left) - _TOLD} more are not kept")
     return None

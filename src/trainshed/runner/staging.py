@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainshed.model.errors import HostUnfit, NotFound
 from trainshed.model.launch_plan import NodeLaunch
+from trainshed.model.size import count_files, format_size
 from trainshed.runner.sandbox.stage import give_tree
 from trainshed.runner.sandbox.tree_copy import CopyState, CopyWatch
 from trainshed.runner.site import Site
@@ -108,7 +109,7 @@ class StagingWatch:
             return f"{self._name}: waiting for another job of this machine that stages the same"
         share = max(size / total.bytes if total.bytes else 0.0, files / total.files if total.files else 0.0)
         left = f", about {seconds / share - seconds:.0f} s left" if 0.01 < share <= 1 else ""
-        return f"{self._name}: {files} of {total.files} files, {size / 1e6:.0f} of {total.bytes / 1e6:.0f} MB{left}"
+        return f"{self._name}: {files} of {total.files} files, {format_size(size)} of {format_size(total.bytes)}{left}"
 
 
 def watch_copies(say: Callable[[str], None], check_stop: Callable[[], None]) -> CopyWatch:
@@ -120,7 +121,7 @@ def watch_copies(say: Callable[[str], None], check_stop: Callable[[], None]) -> 
 
         if state.target not in watches:
             facts = TreeFacts("", "", "", state.total_files, state.total_bytes)
-            say(f"{state.target}: no overlay on this machine, copying {state.total_bytes / 1e6:.0f} MB")
+            say(f"{state.target}: no overlay on this machine, copying {format_size(state.total_bytes)}")
             watches[state.target] = StagingWatch(state.target, facts, say, check_stop)
         if state.files or state.bytes:
             watches[state.target](state.files, state.bytes)
@@ -213,7 +214,7 @@ class _Stager:
             facts = TreeFacts("", bucket, key, summary.files, summary.bytes)
             skipped, how = summary.skipped_count, f"copied in {time.monotonic() - began:.1f} s"
         if name != "code":
-            self._say(f"{name}: {facts.files} files, {facts.bytes / 1e6:.1f} MB, {how}")
+            self._say(f"{name}: {count_files(facts.files)}, {format_size(facts.bytes)}, {how}")
         if skipped:
             self._say(f"{name}: {skipped} objects were left out: their keys cannot be names of files")
 

@@ -85,7 +85,7 @@ def test_a_stop_ends_it_and_progress_is_said(source: Path, tmp_path: Path) -> No
 
     watch = watch_copies(said.append, check_stop)
     watch(CopyState("/job/inputs/data", 0, 0, 2, 5_000_000))
-    assert said == ["/job/inputs/data: no overlay on this machine, copying 5 MB"]
+    assert said == ["/job/inputs/data: no overlay on this machine, copying 5.0 MB"]
 
     def impatient(state: CopyState) -> None:
         if state.files:
