@@ -288,7 +288,7 @@ def test_a_launchers_files_are_logs_and_tell_the_reason_and_other_files_are_kept
     assert "waiting for rank 1" not in run("logs", "launched").stdout
     files = json.loads(run("files", "launched", "--json").stdout)
     assert [(file["path"], file["size"]) for file in files] == [("job/code/notes/epoch-1.txt", 11)]
-    assert "1 files, 11 B: `trainshed files launched`" in run("show", "launched").stdout
+    assert "1 file, 11 B: `trainshed files launched`" in run("show", "launched").stdout
     assert run("files", "launched", "job/code/notes", "--to", tmp_path / "home").exit_code == 0
     assert (tmp_path / "home/job/code/notes/epoch-1.txt").read_text() == "best so far"
     assert "left no such file" in run("files", "launched", "other").stderr
