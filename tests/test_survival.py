@@ -22,6 +22,8 @@ from trainshed.model.phase import Phase
 
 JOBS = 66
 SEED = 20
+# On a slow machine every process would be killed sooner or later; those that are left then come home in peace.
+KILLING_SECONDS = 120.0
 # Each job writes numbered lines; after each it notes beside, outside the log, how many it has written.
 SCRIPT = """
 import os, sys, time
@@ -53,7 +55,8 @@ class Killer(threading.Thread):
     def run(self) -> None:
         parts = ["api", "store", "control", "fork-server"]
         last_part = time.monotonic()
-        while not self.stop.wait(self._random.uniform(0.05, 0.6)):
+        end = last_part + KILLING_SECONDS
+        while not self.stop.wait(self._random.uniform(0.05, 0.6)) and time.monotonic() < end:
             target = self._random.choice(["runner", "user"])
             # The platform gets time to stand up again, or no job would ever be accepted.
             if time.monotonic() - last_part > self._random.uniform(1.0, 4.0):
@@ -136,7 +139,7 @@ def _submit(client: Any, code: Path, name: str, marker: str, chance: random.Rand
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_job_ends_true_whatever_is_killed(support: Any, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     marker = f"survival-{os.getpid()}-{os.urandom(4).hex()}"
@@ -180,7 +183,7 @@ def test_every_job_ends_true_whatever_is_killed(support: Any, tmp_path: Path) ->
 def _await_ends(client: Any, killer: Killer) -> None:
     """Wait until all jobs have ended; the last ones come home in peace, so that this test ends."""
     ended: set[str] = set()
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 480
     while len(ended) < JOBS:
         assert time.monotonic() < deadline, f"only {len(ended)} of {JOBS} jobs have ended; {killer.kills}"
         time.sleep(0.3)

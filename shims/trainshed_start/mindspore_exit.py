@@ -136,8 +136,8 @@ class _Safeguard:
             import ctypes
 
             libc = ctypes.CDLL(None)
-            # Called with no argument: `_exit(0)`.
-            finish, at_finish, end = libc.quick_exit, libc.__getattr__("__cxa_at_quick_exit"), libc._exit
+            # `quick_exit` as handler of a signal calls what is registered for it, here `_exit`, with 0 as argument.
+            finish, at_finish, end = libc.quick_exit, libc["__cxa_at_quick_exit"], libc._exit
             sys.stdout.flush()
             sys.stderr.flush()
             libc.fflush(None)
