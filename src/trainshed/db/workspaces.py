@@ -34,6 +34,14 @@ __all__ = [
 
 # Built once: building a statement takes longer than to run it.
 _BY_ID = select(tables.workspaces).where(tables.workspaces.c.id == bindparam("wanted"))
+_LOCK = (
+    select(tables.workspaces.c.id)
+    .where(tables.workspaces.c.id == bindparam("wanted"), tables.workspaces.c.deleted_at.is_(None))
+    .with_for_update()
+)
+_ROLE = select(tables.members.c.role).where(
+    tables.members.c.workspace_id == bindparam("workspace"), tables.members.c.user_id == bindparam("user")
+)
 
 
 @dataclass(frozen=True)
@@ -118,10 +126,7 @@ def change_workspace(connection: Connection, row: WorkspaceRow, **changes: Any) 
 
 def lock_workspace(connection: Connection, workspace_id: str) -> bool:
     """Hold the workspace until the commit: neither its end nor a new job of it can come in between."""
-    query = select(tables.workspaces.c.id).where(
-        tables.workspaces.c.id == workspace_id, tables.workspaces.c.deleted_at.is_(None)
-    )
-    return connection.execute(query.with_for_update()).first() is not None
+    return connection.execute(_LOCK, {"wanted": workspace_id}).first() is not None
 
 
 def has_active_jobs(connection: Connection, workspace_id: str) -> bool:
@@ -150,9 +155,7 @@ def remove_member(connection: Connection, workspace_id: str, user_id: str) -> bo
 
 def role_of(connection: Connection, workspace_id: str, user_id: str) -> str:
     """The user's role in the workspace, or empty."""
-    members = tables.members
-    query = select(members.c.role).where(members.c.workspace_id == workspace_id, members.c.user_id == user_id)
-    return connection.execute(query).scalar() or ""
+    return connection.execute(_ROLE, {"workspace": workspace_id, "user": user_id}).scalar() or ""
 
 
 def roles_of_user(connection: Connection, user_id: str) -> list[MemberRow]:

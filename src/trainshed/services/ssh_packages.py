@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -23,6 +24,7 @@ _DISTRIBUTIONS = ("asyncssh", "cryptography", "cffi", "typing_extensions")
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
+@functools.cache
 def ssh_packages_version() -> str:
     """What the packages are, in few letters; empty where this installation has none to give."""
     words = []

@@ -336,8 +336,10 @@ class SlurmEngine:
 
         Two of them come about when a controller takes a job, dies before it has answered, and comes back with it.
         """
+        if len(jobs) < 2:
+            return jobs[0] if jobs else None
         run = folder.run()
-        chosen = next((job for job in jobs if job.id == run), jobs[0] if jobs else None)
+        chosen = next((job for job in jobs if job.id == run), jobs[0])
         for job in jobs:
             if job is not chosen and not job.is_over:
                 log.warning("%s is twice in Slurm; %d is cancelled", submission.name, job.id)
