@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from trainshed.model.errors import Conflict, InvalidInput, NotFound, TooLarge
+from trainshed.store.embedded import together, transactions
+from trainshed.store.embedded.group_sync import sync_together
 from trainshed.store.embedded.store import EmbeddedStore
 from trainshed.store.embedded.together import WholeObject, commit_together
 from trainshed.store.object_store import Condition, ObjectInfo
@@ -139,3 +145,33 @@ def test_what_was_answered_survives_a_kill(store: EmbeddedStore) -> None:
     assert sorted(info.key for info in store.walk("data")) == sorted(f"a{number}" for number in range(20))
     assert all(read(store, f"a{number}") == b"a" * number for number in range(20))
     assert files(store) == (19, 0)
+
+
+def test_a_file_that_the_disk_lost_is_refused_and_the_others_are_kept(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(files: Sequence[int]) -> list[OSError | None]:
+        outcomes = sync_together(files)
+        return [OSError(errno.EIO, "lost"), OSError(errno.ENOSPC, "full"), *outcomes[2:]]
+
+    monkeypatch.setattr(together, "sync_together", sync)
+    outcomes = commit_together([whole(store, name, name.encode()) for name in ("lost", "full", "kept")])
+    assert [getattr(outcome, "code", "") for outcome in outcomes] == ["store_failed", "disk_full", ""]
+    assert [info.key for info in store.list("data").objects] == ["kept"]
+    assert files(store) == (1, 0)
+
+
+def test_a_folder_that_could_not_be_synced_is_synced_again_before_the_rows(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(transactions, "sync_folder", synced.append)
+    assert isinstance(commit_together([whole(store, "first", b"1")])[0], ObjectInfo)
+    assert synced == [], "once is enough"
+    monkeypatch.setattr(
+        together,
+        "sync_together",
+        lambda files: [*sync_together(files)[:1], *[OSError(5, "")] * (len(files) - 1)],
+    )
+    assert isinstance(commit_together([whole(store, "second", b"2")])[0], ObjectInfo)
+    assert synced and {folder.parent.name for folder in synced} <= {"blobs", store.folder.name}

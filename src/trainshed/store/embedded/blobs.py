@@ -13,13 +13,13 @@ import errno
 import fcntl
 import hashlib
 import os
-import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trainshed.durable import sync_folder
 from trainshed.store.embedded.early_sync import begin_sync
+from trainshed.store.embedded.folder_placement import spread_folders
 from trainshed.store.embedded.transactions import explain_os_error, explained_errors
 
 __all__ = ["BlobFile", "BlobWriter", "Blobs"]
@@ -31,12 +31,6 @@ _NAMES = 64
 # Every so many bytes of an object the room left on the disk is looked at, and this much of it is kept.
 _ROOM_STEP = 4 << 20
 _ROOM_KEPT = 48 << 20
-
-# From linux/fs.h, as on x86 and ARM.
-_FS_IOC_GETFLAGS = 0x80086601
-_FS_IOC_SETFLAGS = 0x40086602
-_FS_TOPDIR_FL = 0x00020000
-_FLAGS = struct.Struct("l")
 
 
 class BlobFile:
@@ -51,6 +45,9 @@ class BlobFile:
         self._is_ours = False
         # The folders that hold its name, if it has it already.
         self._folders: list[Path] = []
+        # Set when somebody has synced it together with others.
+        self._is_synced = False
+        self._sync_error: OSError | None = None
 
     def create(self) -> int:
         """Begin a new file; returns its descriptor, open for writing."""
@@ -82,7 +79,10 @@ class BlobFile:
         try:
             if not self._is_ours:
                 os.fchmod(self._file, 0o400)
-            os.fsync(self._file)
+            if self._sync_error is not None:
+                raise self._sync_error
+            if not self._is_synced:
+                os.fsync(self._file)
             os.close(self._file)
             self._file = -1
             return self._folders or self._blobs.publish(self.id, self._source)
@@ -101,6 +101,20 @@ class BlobFile:
             except OSError as error:
                 self.discard()
                 raise explain_os_error(error) from error
+
+    @property
+    def descriptor(self) -> int:
+        """The open file, for `group_sync`; -1 if there is none."""
+        return self._file
+
+    def note_sync(self, error: OSError | None) -> None:
+        """It was synced together with others, or that failed: `publish` need not do it again."""
+        self._is_synced, self._sync_error = True, error
+
+    @property
+    def early_folders(self) -> list[Path]:
+        """The folders that hold the name that it was given early."""
+        return self._folders
 
     def settle(self) -> None:
         """Remove the incoming name, after the index row was committed."""
@@ -203,7 +217,7 @@ class Blobs:
         return blob, source, os.open(source, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
 
     def birthplace(self) -> str:
-        """A folder near which new files are made fast, whatever was removed elsewhere (see `_spread_folders`)."""
+        """A folder near which new files are made fast, whatever was removed elsewhere (see `spread_folders`)."""
         self._count_new()
         return self._ensure_session(self._fan)
 
@@ -355,29 +369,12 @@ class Blobs:
                     os.close(descriptor)
                     continue
                 (self._incoming / session).mkdir(mode=0o700)
-                _spread_folders(self._incoming / session)
+                spread_folders(self._incoming / session)
                 self._session, self._session_lock = session, descriptor
             folder = self._incoming / self._session / fan
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fans[fan] = str(folder)
             return self._fans[fan]
-
-
-def _spread_folders(parent: Path) -> None:
-    """Ask the file system to place the folders within this one far from each other (ext4; others know no such thing).
-
-    Files are placed near the folder they are made in. In one place, ext4 looks at every file that was removed there
-    within the last minutes before it makes a new one: after ten thousand removals that takes longer than the write.
-    """
-    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        flags = bytearray(_FLAGS.size)
-        fcntl.ioctl(descriptor, _FS_IOC_GETFLAGS, flags)
-        fcntl.ioctl(descriptor, _FS_IOC_SETFLAGS, _FLAGS.pack(_FLAGS.unpack(flags)[0] | _FS_TOPDIR_FL))
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _remove_folders(folder: Path) -> None:

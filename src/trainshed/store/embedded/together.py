@@ -1,11 +1,14 @@
 """Objects that are committed together: many small ones cost little more than one.
 
-Each is made durable exactly as if it came alone (see `blobs`); only the folder's sync and the index's transaction are
-shared. What one thread does for many also keeps as many threads from waiting for each other.
+Each is made durable as if it came alone (see `blobs`), but the disk is asked for all of them at once, and the folder's
+sync and the index's transaction are shared. What one thread does for many also keeps as many threads from waiting for
+each other.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from trainshed.store.embedded import index, quotas
 from trainshed.store.embedded.blobs import BlobWriter
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
+from trainshed.store.embedded.group_sync import sync_together
 from trainshed.store.embedded.upload import Reception, Sink
 from trainshed.store.object_store import Condition, ObjectInfo
 
@@ -77,6 +81,7 @@ class ObjectReception(Reception[ObjectInfo]):
 def commit_together(objects: Sequence[WholeObject]) -> list[ObjectInfo | Exception]:
     """Make objects of one store visible and durable, each as `commit` would: what it is then, or why it is not."""
     outcomes: list[ObjectInfo | Exception | None] = [None] * len(objects)
+    synced = _sync_all([one.reception.blob for one in objects])
     ready: list[int] = []
     wanted: list[Wanted] = []
     folders: set[Path] = set()
@@ -88,6 +93,7 @@ def commit_together(objects: Sequence[WholeObject]) -> list[ObjectInfo | Excepti
             ready.append(number)
         except Exception as error:
             outcomes[number] = error
+    folders -= synced
     if wanted:
         results: Sequence[ObjectInfo | Exception]
         try:
@@ -98,6 +104,24 @@ def commit_together(objects: Sequence[WholeObject]) -> list[ObjectInfo | Excepti
             outcomes[number] = result
             objects[number].reception.conclude(result)
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _sync_all(blobs: Sequence[BlobWriter]) -> set[Path]:
+    """Make files and their names durable; returns the folders that are."""
+    written = [blob for blob in blobs if blob.descriptor >= 0]
+    folders: dict[Path, int] = {}
+    try:
+        for folder in {folder for blob in written for folder in blob.early_folders}:
+            # One that cannot be opened is tried again, and explained, before the transaction.
+            with contextlib.suppress(OSError):
+                folders[folder] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        errors = sync_together([*(blob.descriptor for blob in written), *folders.values()])
+    finally:
+        for descriptor in folders.values():
+            os.close(descriptor)
+    for blob, error in zip(written, errors, strict=False):
+        blob.note_sync(error)
+    return {folder for folder, error in zip(folders, errors[len(written) :], strict=True) if error is None}
 
 
 def put_objects(connection: sqlite3.Connection, wanted: Sequence[Wanted]) -> list[Written | TrainshedError]:
