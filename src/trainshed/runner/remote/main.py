@@ -8,10 +8,12 @@ ends, the scheduler may take the machine.
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,8 +115,7 @@ class _Node:
         runner = EarlyRunner()
         try:
             self._runner = runner.pid
-            ticket = self._check_in()
-            forget_old_runs(root)
+            ticket = self._check_in(root)
             self._patience = float(ticket["site"]["patience"])
             launch = ticket["launch"]
             folder = make_run_folder(root, launch["job_id"], launch["attempt"], self._node)
@@ -137,20 +138,24 @@ class _Node:
             if not (folder.path / UNDELIVERED).exists():
                 remove_tree(folder.path)
 
-    def _check_in(self) -> dict[str, Any]:
+    def _check_in(self, root: Path) -> dict[str, Any]:
         """Take the node; what to run there."""
         from trainshed.runner.remote.node_facts import describe_machine
 
         link = self._link(self._new_patience())
+        facts = describe_machine(self._url, os.environ)
+        meanwhile = threading.Thread(target=_use_the_wait, args=(root,), daemon=True)
+        meanwhile.start()
         try:
-            return link.check_in(describe_machine(self._url, os.environ), check=self._check, say=_say)
+            return link.check_in(facts, check=self._check, say=_say)
         except TrainshedError:
             # Whoever waits for a platform that is away gives up when the machine is taken away.
             self._check()
             raise
         finally:
-            # Connections are not shared with the processes that begin now.
+            # Connections are not shared with the processes that begin now, nor are locks of a thread.
             link.close()
+            meanwhile.join()
 
     def _prepare(self, folder: RunFolder, root: Path, ticket: dict[str, Any]) -> int:
         """Leave in the folder what the runner reads, and bring here what it needs. A descriptor that keeps its
@@ -265,6 +270,13 @@ class _Node:
     def _check(self) -> None:
         if self._is_asked:
             raise _Asked
+
+
+def _use_the_wait(root: Path) -> None:
+    """While the platform makes its plan: make room, and load what comes next."""
+    forget_old_runs(root)
+    for name in ("carried_code", "courier", "node_caches", "site_files"):
+        importlib.import_module(f"trainshed.runner.remote.{name}")
 
 
 def _salvage(folder: RunFolder, node: int) -> int:

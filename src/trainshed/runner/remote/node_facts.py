@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainshed.model.errors import HostUnfit
+from trainshed.store.remote.http_connection import as_host
 
 __all__ = [
     "address_in",
@@ -112,7 +113,9 @@ def own_address(url: str) -> str:
     """The address that this machine has on the way to the platform. (No packet is sent.)"""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    for family, kind, protocol, _, target in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM):
+    for family, kind, protocol, _, target in socket.getaddrinfo(
+        as_host(parts.hostname or ""), port, type=socket.SOCK_DGRAM
+    ):
         with socket.socket(family, kind, protocol) as probe:
             try:
                 probe.connect(target)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from trainshed.model.errors import HostUnfit, InvalidInput, TrainshedError
-from trainshed.runner.remote.web_socket import WebSocket
 from trainshed.store.outage import Patience
 from trainshed.store.remote.wire import PlatformWire
+
+if TYPE_CHECKING:
+    from trainshed.runner.remote.web_socket import WebSocket
 
 __all__ = ["PlatformLink"]
 
@@ -121,6 +122,11 @@ class PlatformLink:
 
     def call_back(self, name: str) -> WebSocket:
         """Open the connection for which somebody waits at the platform."""
+        # Few nodes are entered: most do without TLS of their own and WebSockets.
+        import ssl
+
+        from trainshed.runner.remote.web_socket import WebSocket
+
         query = urlencode({"node": str(self._node), "nonce": self._nonce})
         url = f"{self._url}/ssh/{name}?{query}"
         trust = None

@@ -15,6 +15,7 @@ from trainshed.model.home import RunFolder
 from trainshed.runner.remote.node_caches import input_cache
 from trainshed.runner.remote.node_folder import bell_file, require_shared_folder
 from trainshed.runner.site import PlatformPort, Site
+from trainshed.store.remote.http_connection import as_host
 
 __all__ = ["write_files"]
 
@@ -79,6 +80,6 @@ def _write_bundle(folder: RunFolder, authority: str) -> Path:
 
 def _resolve(host: str) -> str:
     try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        return str(socket.getaddrinfo(as_host(host), None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
         return host

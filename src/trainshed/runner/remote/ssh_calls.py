@@ -8,9 +8,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from trainshed.model.home import RunFolder
-from trainshed.runner.remote.web_socket import WebSocket
+
+if TYPE_CHECKING:
+    from trainshed.runner.remote.web_socket import WebSocket
 
 __all__ = ["SshCalls"]
 

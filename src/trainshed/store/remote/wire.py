@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable, error_from_dict
 from trainshed.store.outage import Patience
+from trainshed.store.remote.http_connection import HttpAnswer, HttpConnection
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["Answer", "PlatformWire"]
 
@@ -28,33 +30,29 @@ class Answer:
 
     def __init__(
         self,
-        response: http.client.HTTPResponse,
-        connection: http.client.HTTPConnection,
-        give_back: Callable[[http.client.HTTPConnection], None],
+        response: HttpAnswer,
+        connection: HttpConnection,
+        give_back: Callable[[HttpConnection], None],
     ) -> None:
         self._response = response
-        self._connection: http.client.HTTPConnection | None = connection
+        self._connection: HttpConnection | None = connection
         self._give_back = give_back
         self.status = response.status
-        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.headers = response.headers
 
     def readinto(self, view: memoryview) -> int:
         """The next bytes; 0 at the end. A body that breaks off is a `ConnectionError`."""
         try:
-            count = self._response.readinto(view)
-        except (http.client.HTTPException, OSError) as error:
+            return self._response.readinto(view)
+        except OSError as error:
             self.close()
             raise ConnectionError(str(error)) from error
-        if not count and self._response.length:
-            self.close()
-            raise ConnectionError("it ended too early")
-        return count
 
     def read(self) -> bytes:
         """All that is left of the body."""
         try:
             return self._response.read()
-        except (http.client.HTTPException, OSError) as error:
+        except OSError as error:
             self.close()
             raise ConnectionError(str(error)) from error
 
@@ -63,9 +61,7 @@ class Answer:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        is_whole = self._response.isclosed()
-        self._response.close()
-        if is_whole:
+        if self._response.is_over and self._response.can_go_on:
             self._give_back(connection)
         else:
             connection.close()
@@ -91,7 +87,7 @@ class PlatformWire:
         self._token = token
         self._trust = _trust(ca) if parts.scheme == "https" else None
         self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
+        self._idle: list[HttpConnection] = []
 
     def call(
         self,
@@ -162,17 +158,10 @@ class PlatformWire:
         while True:
             connection, had_been_used = self._take_connection()
             try:
-                connection.request(method, target, body=body if len(body) else None, headers=sent)
-                answer = Answer(connection.getresponse(), connection, self._give_back)
-            except ssl.SSLCertVerificationError as error:
+                answer = Answer(connection.request(method, target, sent, body), connection, self._give_back)
+            except OSError as error:
                 connection.close()
-                raise Unavailable(
-                    f"The certificate of {self.url} is not trusted: {error.verify_message}.",
-                    hint="Does the certificate hold this name, and does the node know its CA?",
-                    code="tls",
-                ) from error
-            except (http.client.HTTPException, OSError) as error:
-                connection.close()
+                self._check_trust(error)
                 # The other side closes connections that were idle for long: that is no fault.
                 if had_been_used:
                     continue
@@ -188,19 +177,27 @@ class PlatformWire:
         for connection in idle:
             connection.close()
 
-    def _take_connection(self) -> tuple[http.client.HTTPConnection, bool]:
+    def _take_connection(self) -> tuple[HttpConnection, bool]:
         """A connection, and whether it has been used before."""
         with self._lock:
             if self._idle:
                 return self._idle.pop(), True
-        if self._trust is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS), False
-        return (
-            http.client.HTTPSConnection(self._host, self._port, timeout=_SECONDS, context=self._trust),
-            False,
-        )
+        return HttpConnection(self._host, self._port, timeout=_SECONDS, trust=self._trust), False
 
-    def _give_back(self, connection: http.client.HTTPConnection) -> None:
+    def _check_trust(self, fault: OSError) -> None:
+        """Say so where it is the certificate that is not trusted: to wait would be in vain."""
+        if self._trust is None:
+            return
+        import ssl
+
+        if isinstance(fault, ssl.SSLCertVerificationError):
+            raise Unavailable(
+                f"The certificate of {self.url} is not trusted: {fault.verify_message}.",
+                hint="Does the certificate hold this name, and does the node know its CA?",
+                code="tls",
+            ) from fault
+
+    def _give_back(self, connection: HttpConnection) -> None:
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
@@ -233,6 +230,8 @@ class PlatformWire:
 
 def _trust(ca: str) -> ssl.SSLContext:
     """The machine's CAs, and the platform's own one."""
+    import ssl
+
     context = ssl.create_default_context()
     if ca:
         context.load_verify_locations(ca)
