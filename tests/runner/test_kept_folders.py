@@ -19,6 +19,13 @@ def _wait_for(watch: KeptFoldersWatch) -> None:
         time.sleep(0.05)
 
 
+def _wait_for_the_first_look(watch: KeptFoldersWatch) -> None:
+    deadline = time.monotonic() + 90
+    while not watch._allowed:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_each_user_has_a_home_and_the_workspace_one_data_folder(tmp_path: Path) -> None:
     homes = {kept_folder_path(tmp_path, KeptFolder("home", name, "/home/x")) for name in ("a", "b")}
     assert len(homes) == 2
@@ -54,7 +61,7 @@ def test_a_job_that_fills_the_folders_is_ended(tmp_path: Path) -> None:
     kept_folders._LOOK_EVERY, before = 0.05, kept_folders._LOOK_EVERY
     try:
         watch.start()
-        time.sleep(0.2)
+        _wait_for_the_first_look(watch)
         assert watch.check() is None
         (tmp_path / "large").write_bytes(os.urandom(70 << 20))
         _wait_for(watch)
@@ -71,6 +78,7 @@ def test_a_workspace_over_its_quota_may_still_clean_up(tmp_path: Path) -> None:
     kept_folders._LOOK_EVERY, before = 0.05, kept_folders._LOOK_EVERY
     try:
         watch.start()
+        _wait_for_the_first_look(watch)
         time.sleep(0.3)
         assert watch.check() is None
     finally:

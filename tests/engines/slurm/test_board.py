@@ -54,7 +54,7 @@ def test_an_answer_from_before_a_change_does_not_count(site: Site) -> None:
     assert site.board.find("trainshed-p-other-1") == []
     with pytest.raises(Unavailable):
         site.board.find(NAME)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2.5
     site.say(site.line(5, "RUNNING"))
     (site.path / "pause").write_text("0")
     assert [job.id for job in site.board.find(NAME, fresh=True)] == [5]
@@ -78,11 +78,12 @@ def test_what_is_doubtful_is_asked_again_before_it_is_believed(site: Site) -> No
     assert site.board.find(NAME, fresh=True)[0].is_waiting
     # Its runner has begun meanwhile: the answer is older than that.
     site.say(site.line(1, "RUNNING"))
-    assert site.board.doubt(NAME, True) < 0.1
+    assert site.board.doubt(NAME, True) < 30
     assert not site.board.find(NAME)[0].is_waiting
-    time.sleep(0.3)
-    assert site.board.doubt(NAME, True) > 0.2
-    assert site.board.doubt(NAME, False) == 0 and site.board.doubt(NAME, True) < 0.1
+    now = time.monotonic()
+    site.board._monotonic = lambda: now + 60
+    assert site.board.doubt(NAME, True) > 30
+    assert site.board.doubt(NAME, False) == 0 and site.board.doubt(NAME, True) == 0
 
 
 def test_a_command_that_hangs_makes_nobody_else_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +98,5 @@ def test_a_command_that_hangs_makes_nobody_else_wait(site: Site, monkeypatch: py
             site.board.find(NAME, fresh=True)
         with pytest.raises(Unavailable):
             site.board.find(NAME)
-    assert time.monotonic() - began < 3
+    # A wait of half a second for each would be fifty.
+    assert time.monotonic() - began < 25

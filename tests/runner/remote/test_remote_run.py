@@ -222,7 +222,7 @@ class Station:
             ]
             self.servers.append(subprocess.Popen(command, env=variables))
         for port in self.ports:
-            _wait(lambda port=port: _answers(port), 40, "the platform's ports")
+            _wait(lambda port=port: _answers(port), 120, "the platform's ports")
 
     def kill_servers(self) -> None:
         """End both at once."""
@@ -314,7 +314,7 @@ def station(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
 @pytest.mark.slow
 def test_two_nodes_run_to_their_end_and_are_followed_live(station: Station) -> None:
     job_id = station.submit(nodes=2, parameters={"lines": 8, "pause": 0.3, "ask": 1})
-    _wait(lambda: "line 2" in station.log(job_id, 1, "rank-1"), 60, "the second node's log while it runs")
+    _wait(lambda: "line 2" in station.log(job_id, 1, "rank-1"), 120, "the second node's log while it runs")
     assert not station.job(job_id).phase.is_terminal
     # Somebody else cannot be a node that runs already, nor speak for it.
     rival = PlatformLink(station.url, attempt_token(station.platform, job_id, 1), 1, "ab" * 16)
@@ -340,7 +340,7 @@ def test_two_nodes_run_to_their_end_and_are_followed_live(station: Station) -> N
         rival.report()
     rival.close()
     _wait(
-        lambda: all(item.poll() is not None for item in station.engine.nodes.values()), 20, "the nodes' end"
+        lambda: all(item.poll() is not None for item in station.engine.nodes.values()), 120, "the nodes' end"
     )
     assert not list(station.machines.glob("machine-*/trainshed-*/run-*"))
 
@@ -348,7 +348,7 @@ def test_two_nodes_run_to_their_end_and_are_followed_live(station: Station) -> N
 @pytest.mark.slow
 def test_the_platform_may_be_killed_while_nodes_run(station: Station) -> None:
     job_id = station.submit(nodes=2, parameters={"lines": 20, "pause": 0.2})
-    _wait(lambda: "line 2" in station.log(job_id, 0, "rank-0"), 60, "the first lines")
+    _wait(lambda: "line 2" in station.log(job_id, 0, "rank-0"), 120, "the first lines")
     station.kill_servers()
     time.sleep(3)
     station.start_servers()
@@ -364,7 +364,7 @@ def test_the_platform_may_be_killed_while_nodes_run(station: Station) -> None:
 @pytest.mark.slow
 def test_a_killed_runner_is_salvaged_on_its_machine_and_another_attempt_runs(station: Station) -> None:
     job_id = station.submit(parameters={"lines": 30, "pause": 0.1}, restarts=1)
-    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 60, "the first lines")
+    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 120, "the first lines")
     status = json.loads(station.home.run_folder(job_id, 1, 0).status.read_bytes())
     os.kill(status["pid"], signal.SIGKILL)
     job = station.wait(job_id)
@@ -378,7 +378,7 @@ def test_a_killed_runner_is_salvaged_on_its_machine_and_another_attempt_runs(sta
 @pytest.mark.slow
 def test_a_node_that_vanishes_leaves_the_log_that_had_come(station: Station) -> None:
     job_id = station.submit(parameters={"lines": 600, "pause": 0.1})
-    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 60, "the first lines")
+    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 120, "the first lines")
     os.killpg(station.engine.nodes[job_id, 1, 0].pid, signal.SIGKILL)
     job = station.wait(job_id)
     assert job.phase is Phase.FAILED and job.ending is not None
@@ -390,7 +390,7 @@ def test_a_node_that_vanishes_leaves_the_log_that_had_come(station: Station) -> 
 @pytest.mark.slow
 def test_stopping_and_failing_reach_all_nodes(station: Station) -> None:
     stopped = station.submit(nodes=2, parameters={"lines": 600, "pause": 0.1})
-    _wait(lambda: "line 1" in station.log(stopped, 1, "rank-1"), 60, "the first lines")
+    _wait(lambda: "line 1" in station.log(stopped, 1, "rank-1"), 120, "the first lines")
     station.stop(stopped)
     assert station.wait(stopped).phase is Phase.TERMINATED
     failed = station.submit(nodes=2, parameters={"fail": 1})
@@ -403,7 +403,7 @@ def test_stopping_and_failing_reach_all_nodes(station: Station) -> None:
 def test_a_platform_that_is_away_at_the_start_is_waited_for(station: Station) -> None:
     station.kill_servers()
     job_id = station.submit(parameters={"ask": 1})
-    _wait(lambda: (job_id, 1, 0) in station.engine.nodes, 30, "the node's start")
+    _wait(lambda: (job_id, 1, 0) in station.engine.nodes, 120, "the node's start")
     time.sleep(2)
     station.start_servers()
     job = station.wait(job_id)
@@ -416,7 +416,7 @@ def test_a_platform_that_is_away_at_the_start_is_waited_for(station: Station) ->
 @pytest.mark.slow
 def test_a_machine_that_is_taken_away_says_so_in_time(station: Station) -> None:
     job_id = station.submit(parameters={"lines": 600, "pause": 0.1})
-    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 60, "the first lines")
+    _wait(lambda: "line 3" in station.log(job_id, 0, "rank-0"), 120, "the first lines")
     # As a scheduler does before it takes the machine: SIGTERM to everything.
     os.killpg(station.engine.nodes[job_id, 1, 0].pid, signal.SIGTERM)
     job = station.wait(job_id)

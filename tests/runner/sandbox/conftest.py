@@ -40,7 +40,7 @@ class Running:
             time.sleep(0.02)
 
     def finish(self) -> dict[str, Any]:
-        out, errors = self.process.communicate(timeout=80)
+        out, errors = self.process.communicate(timeout=250)
         assert self.process.returncode == 0, errors
         assert not errors, errors
         answer: dict[str, Any] = json.loads(out)

@@ -159,7 +159,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     gate = None
     if door.port:
         gate = Gate.open(run_folder / "ssh.sock", sandbox.init_pid, door.address, door.port)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     stop = request.get("stop")
     while not sandbox.ended:
         for event in sandbox.wait(0.1):
