@@ -57,7 +57,7 @@ def slurm(cluster: Any, make_station: Any) -> Iterator[Any]:
     station.control = replace(station.control, engines={**station.control.engines, "slurm": engine})
     station.engine = engine
     station.start()
-    station.until(lambda: _machines(station) > 0, 20, "no machines")
+    station.until(lambda: _machines(station) > 0, what="no machines")
     yield station
     station.halt()
     for signal in (("-s", "KILL", "-b"), ()):
@@ -130,7 +130,7 @@ def test_a_restart_of_the_platform_finds_its_jobs_again(slurm: Any) -> None:
     slurm.until(lambda: slurm.job(job_id).detail == "training", 30)
     slurm.halt()
     slurm.start()
-    slurm.until(lambda: slurm.job(job_id).phase is Phase.RUNNING, 10)
+    slurm.until(lambda: slurm.job(job_id).phase is Phase.RUNNING)
     slurm.ask_stop(job_id)
     assert slurm.wait(job_id).phase is Phase.TERMINATED
     assert len(slurm.attempts(job_id)) == 1

@@ -236,7 +236,7 @@ def test_a_long_log_takes_no_room_behind_its_upload(make_station: Callable[..., 
     job_id = station.submit(script)
     log = station.run_folder(job_id).rank_log(0)
     station.until(lambda: log.exists() and log.stat().st_size >= 40 << 20, 60)
-    station.until(lambda: log.stat().st_blocks * 512 < 4 << 20, 20, "the spool keeps its blocks")
+    station.until(lambda: log.stat().st_blocks * 512 < 4 << 20, what="the spool keeps its blocks")
     station.ask_stop(job_id)
     station.wait(job_id)
     assert len(station.log(job_id)) == (40 << 20) + 5

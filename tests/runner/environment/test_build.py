@@ -277,7 +277,7 @@ def test_a_killed_builder_leaves_no_process_and_nothing_that_harms_the_next(
     assert processes_with(str(folder))
     first.send_signal(signal.SIGKILL)
     first.wait(10)
-    wait_for(lambda: not processes_with(str(folder)), 10)
+    wait_for(lambda: not processes_with(str(folder)))
     assert not (folder / environment.digest).exists()
     assert leftovers(folder)
     gate.touch()
@@ -312,7 +312,7 @@ def test_a_stop_ends_an_installation_at_once(
         )
     assert caught.value.code == "stopped"
     assert not leftovers(tmp_path / "e")
-    wait_for(lambda: not processes_with(str(tmp_path / "e")), 10)
+    wait_for(lambda: not processes_with(str(tmp_path / "e")))
 
 
 def test_an_environment_whose_interpreter_is_gone_is_built_again(
