@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainshed.db.attempts import attempt_of
-from trainshed.db.engine import read
-from trainshed.db.jobs import JobRow, find_job
+from trainshed.db.jobs import JobRow
 from trainshed.model.errors import NotFound
 from trainshed.runner.leftovers import LEFTOVERS
 from trainshed.runner.log_archive import ARCHIVE_BUCKET, archive_prefix
-from trainshed.services.access import require
 from trainshed.services.identity import Caller
+from trainshed.services.job_attempt import find_attempt
 from trainshed.services.platform import Platform
 from trainshed.store.object_store import ObjectInfo
 
@@ -74,20 +72,8 @@ def _read(platform: Platform, info: ObjectInfo) -> Iterator[bytes]:
 
 
 def _load(platform: Platform, caller: Caller, ref: str, attempt: int | None) -> tuple[JobRow, int, int]:
-    require(caller, "job.read")
-    with read(platform.engine) as connection:
-        job = find_job(connection, caller.workspace_id, ref)
-        require(caller, "job.read", job)
-        number = job.attempt if attempt is None else attempt
-        row = attempt_of(connection, job.id, number) if 0 < number < 1 << 31 else None
-    if row is None and attempt is not None:
-        raise NotFound(
-            f"'{job.name}' has no attempt {attempt}.",
-            hint=f"It was started {job.attempt} times." if job.attempt else "It has not started yet.",
-            code="unknown_attempt",
-            where="attempt",
-        )
-    return job, number, len(row.placements) if row is not None else 0
+    job, row = find_attempt(platform, caller, ref, attempt)
+    return job, row.attempt if row else job.attempt, len(row.placements) if row else 0
 
 
 def _missing(job: JobRow, path: str) -> NotFound:

@@ -7,13 +7,12 @@ import os
 import re
 from dataclasses import dataclass
 
-from trainshed.db.attempts import AttemptRow, attempt_of
-from trainshed.db.engine import read
-from trainshed.db.jobs import JobRow, find_job
+from trainshed.db.attempts import AttemptRow
+from trainshed.db.jobs import JobRow
 from trainshed.model.errors import InvalidInput, NotFound
 from trainshed.model.phase import Phase
-from trainshed.services.access import require
 from trainshed.services.identity import Caller
+from trainshed.services.job_attempt import find_attempt
 from trainshed.services.job_credentials import masked_values
 from trainshed.services.job_view import TextMask
 from trainshed.services.log_mask import LogMask
@@ -65,7 +64,7 @@ def log_streams(
     platform: Platform, caller: Caller, ref: str, attempt: int | None = None
 ) -> list[LogStreamView]:
     """All logs of an attempt (the latest one if none is named), ranks first."""
-    job, row = _load(platform, caller, ref, attempt)
+    job, row = find_attempt(platform, caller, ref, attempt)
     if row is None:
         return []
     reason = _reason(platform, job, row)
@@ -101,7 +100,7 @@ def read_log(
     if not _STREAM.fullmatch(stream):
         raise _unknown_stream(stream)
     # What is known about the end is read before the log: an end that is known then is behind all bytes.
-    job, row = _load(platform, caller, ref, attempt)
+    job, row = find_attempt(platform, caller, ref, attempt)
     if row is None:
         reason = _never_started(platform, job)
         return LogChunk(b"", offset, offset, 0, bool(reason), reason)
@@ -124,25 +123,6 @@ def read_log(
     size = max(size, next_offset) if data else size
     ended = bool(reason) and next_offset >= size
     return LogChunk(data, offset, next_offset, size, ended, reason if ended else "", row.attempt)
-
-
-def _load(
-    platform: Platform, caller: Caller, ref: str, attempt: int | None
-) -> tuple[JobRow, AttemptRow | None]:
-    require(caller, "job.read")
-    with read(platform.engine) as connection:
-        job = find_job(connection, caller.workspace_id, ref)
-        require(caller, "job.read", job)
-        number = job.attempt if attempt is None else attempt
-        row = attempt_of(connection, job.id, number) if 0 < number < 1 << 31 else None
-    if row is None and attempt is not None:
-        raise NotFound(
-            f"'{job.name}' has no attempt {attempt}.",
-            hint=f"It was started {job.attempt} times." if job.attempt else "It has not started yet.",
-            code="unknown_attempt",
-            where="attempt",
-        )
-    return job, row
 
 
 def _reason(platform: Platform, job: JobRow, row: AttemptRow) -> str:

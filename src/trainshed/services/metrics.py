@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainshed.db.attempts import attempt_of
-from trainshed.db.engine import read
-from trainshed.db.jobs import JobRow, find_job
+from trainshed.db.jobs import JobRow
 from trainshed.model.errors import InvalidInput, NotFound
 from trainshed.model.metric_point import read_metric_record
-from trainshed.services.access import require
 from trainshed.services.identity import Caller
+from trainshed.services.job_attempt import find_attempt
 from trainshed.services.job_view import TextMask
 from trainshed.services.log_source import ARCHIVE_BUCKET
 from trainshed.services.platform import Platform
@@ -111,17 +109,10 @@ def system_metrics(
 def _load(
     platform: Platform, caller: Caller, ref: str, limit: int, attempt: int | None
 ) -> tuple[JobRow, int, int]:
-    require(caller, "job.read")
     if not 1 <= limit <= _MOST_POINTS:
         raise InvalidInput(f"The limit is 1 to {_MOST_POINTS}.", where="limit")
-    with read(platform.engine) as connection:
-        job = find_job(connection, caller.workspace_id, ref)
-        require(caller, "job.read", job)
-        number = job.attempt if attempt is None else attempt
-        row = attempt_of(connection, job.id, number) if 0 < number < 1 << 31 else None
-    if row is None and attempt is not None:
-        raise NotFound(f"'{job.name}' has no attempt {attempt}.", code="unknown_attempt", where="attempt")
-    return job, number, len(row.placements) if row else 0
+    job, row = find_attempt(platform, caller, ref, attempt)
+    return job, row.attempt if row else job.attempt, len(row.placements) if row else 0
 
 
 def _records(platform: Platform, job: JobRow, attempt: int, node: int, name: str) -> Iterator[dict[str, Any]]:
