@@ -23,10 +23,21 @@ from trainshed.runner.site import Site, read_launch, read_site
 __all__ = ["main", "run", "warm_up"]
 
 
+# What some jobs load when they need it.
+_LATE = (
+    "runner.environment.build",
+    "runner.host_folder",
+    "runner.inventory",
+    "store.embedded.store",
+    "store.staged_tree",
+)
+
+
 def warm_up() -> None:
     """Load what a run loads late: a process that forks many runners does it once for all of them."""
     load_rest()
-    importlib.import_module("trainshed.store.embedded.store")
+    for name in _LATE:
+        importlib.import_module(f"trainshed.{name}")
     learn_types(NodeLaunch, Site, NodeReport)
     compile_init()
 
