@@ -54,7 +54,7 @@ def run_cli(
     home: Path | Home | None = None,
     environment: dict[str, str] | None = None,
     cwd: Path | None = None,
-    timeout: float = 60.0,
+    timeout: float = 150.0,
     python: str = sys.executable,
 ) -> CliResult:
     """Run the real `trainshed` command in a process of its own."""
@@ -131,7 +131,7 @@ def start_platform(path: Path, *options: str, environment: dict[str, str] | None
     arguments = ["up", "--home", str(path), "--detach", *options]
     if "--port" not in options:
         arguments += ["--port", "0", "--obs-port", "0"]
-    result = run_cli(*arguments, environment=environment, timeout=90)
+    result = run_cli(*arguments, environment=environment)
     assert result.exit_code == 0, result.output
     home = Home(path)
     saved = json.loads(home.client.read_bytes())
@@ -140,7 +140,7 @@ def start_platform(path: Path, *options: str, environment: dict[str, str] | None
 
 def stop_platform(path: Path) -> None:
     """Stop the platform of that home, if it runs."""
-    result = run_cli("down", "--home", path, timeout=60)
+    result = run_cli("down", "--home", path)
     assert result.exit_code == 0, result.output
 
 

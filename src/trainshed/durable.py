@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import sys
@@ -57,6 +56,9 @@ def sync_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
     """Be the only one who does something, among all processes that take this file's lock for it."""
+    # Not above: the command line runs on systems, too, that have no such module.
+    import fcntl
+
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
