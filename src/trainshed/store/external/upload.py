@@ -6,13 +6,15 @@ import hashlib
 import mmap
 import tempfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from trainshed.model.errors import TrainshedError
 from trainshed.store.pending_upload import PendingUpload
 from trainshed.store.records import ObjectInfo, Part
 from trainshed.store.rules import check_digest
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = ["ObjectUpload", "PartReception", "PartsWriter"]
 
@@ -84,6 +86,9 @@ class ObjectUpload(PendingUpload):
         self._digests.update(data)
         self._held += data
         if len(self._held) > WHOLE_BYTES and self._parts is None:
+            # Only large objects need threads, and runners elsewhere rarely send any.
+            from concurrent.futures import ThreadPoolExecutor
+
             self._parts = self._begin()
             self._threads = ThreadPoolExecutor(_UNDER_WAY, "upload")
         while self._parts is not None and len(self._held) >= self._part_size():
