@@ -340,13 +340,21 @@ def _parent(pid: int) -> int:
 
 
 def make_skewed_python(folder: Path, seconds: float) -> str:
-    """An interpreter whose clock is wrong by so many seconds."""
+    """An interpreter whose clock is wrong by so many seconds, where a runner of this version was brought before."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     site = next(folder.glob("lib/python*/site-packages"))
     (site / "sitecustomize.py").write_text(
         f"import time\nreal = time.time\ntime.time = lambda: real() + {seconds}\n"
     )
-    return str(folder / "bin/python")
+    python = folder / "bin/python"
+    # Runners start without `site`, which is what makes this clock wrong: the first process gets it all the same.
+    start = folder / "start"
+    start.write_text(
+        '#!/bin/bash\ngiven=()\nfor each; do [ "$each" = -S ] || given+=("$each"); done\n'
+        f'exec -a {python} {python.resolve()} "${{given[@]}}"\n'
+    )
+    start.chmod(0o755)
+    return str(start)
 
 
 @contextlib.contextmanager
