@@ -17,11 +17,12 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import os, signal, sys, time
 folder = os.environ["TRAINSHED_CHECKPOINT"]
+rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
 def hear(number, frame):
     print("heard", signal.Signals(number).name, flush=True)
     if number == signal.SIGTERM:
         time.sleep(1)
-        with open(f"{folder}/saved-{os.environ['RANK']}", "w") as file:
+        with open(f"{folder}/saved-{rank}", "w") as file:
             file.write("weights")
         print("saved", flush=True)
         sys.exit(0)
@@ -118,7 +119,14 @@ def test_warnings_limits_idleness_and_cancelled_jobs(lab: Lab, tmp_path: Path) -
 def test_a_preempted_job_has_its_grace_and_comes_back(lab: Lab, tmp_path: Path) -> None:
     # A shell dies of SIGTERM at once; what it runs has its grace all the same.
     lab.submit(tmp_path, "yielding", command="python train.py; exit $?", preemptible=True, grace=8)
+    # mpirun gets the signal as well, and would kill its processes before they have saved.
+    launch = "mpirun --hostfile /job/hostfile --map-by node -np 2 python train.py"
+    lab.submit(
+        tmp_path, "mpi", command=f"{launch} && ssh node-1 touch /tmp/over", preemptible=True, grace=8,
+        worker_command="while [ ! -e /tmp/over ]; do sleep 0.2; done",
+    )  # fmt: skip
     lab.until_begun("yielding")
+    lab._support.wait_until(lambda: lab.log("mpi", 0).count("finds") == 2, seconds=80, what="both of mpirun")
     lab.cluster.call("sbatch", "-p", "urgent", "-N3", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1")
     ended = lab.end("yielding")
     assert (ended["phase"], ended["attempt"]) == ("Completed", 2), lab.platform.cli("show", "yielding").output
@@ -126,5 +134,8 @@ def test_a_preempted_job_has_its_grace_and_comes_back(lab: Lab, tmp_path: Path) 
     for rank in (0, 1):
         assert lab.log("yielding", rank).splitlines()[1:] == ["heard SIGTERM", "saved"]
         assert lab.log("yielding", rank, 2).startswith("finds ['saved-0', 'saved-1']")
+    ended = lab.end("mpi")
+    assert (ended["phase"], ended["attempt"]) == ("Completed", 2), lab.platform.cli("show", "mpi").output
+    assert lab.log("mpi", 0, 2).count("finds ['saved-0', 'saved-1']") == 2, lab.log("mpi", 0)
     shown = lab.platform.cli("show", "yielding").stdout
     assert "1: preempted after" in shown and "2: completed after" in shown

@@ -249,9 +249,9 @@ def test_who_signals_every_process_leaves_the_ranks_their_grace(host: Any, has_s
     if has_shell:
         # It dies at once; what it runs must not.
         command = f"{os.path.realpath(sys.executable)} -c '{SAVING}'; echo after"
-        running = host.start(arguments=["bash", "-c", command])
+        running = host.start(arguments=["bash", "-c", command], limits={"grace": 40})
     else:
-        running = host.start(SAVING)
+        running = host.start(SAVING, limits={"grace": 40})
     running.wait_for("ready")
     # The children first, and one after the other: the rank may be gone long before the others have heard of it.
     for pid in reversed(find_descendants(running.process.pid)):
@@ -262,6 +262,45 @@ def test_who_signals_every_process_leaves_the_ranks_their_grace(host: Any, has_s
     assert running.log().split() == ["ready", "asked", "saved"]
     code = 128 + signal.SIGTERM if has_shell else 0
     assert (answer["exits"]["0"]["exit_code"], answer["exits"]["0"]["ended_by_platform"]) == (code, True)
+
+
+def test_launchers_of_mpi_that_are_signalled_with_all_do_not_cut_the_grace(host: Any) -> None:
+    """Left alone, mpirun kills its processes after two of these waits."""
+    python = os.path.realpath(sys.executable)
+    script = """
+import os, signal, sys, time
+def save(*_):
+    time.sleep(7)
+    open(f"/tmp/saved-{os.getpid()}", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+open(f"/tmp/ready-{os.getpid()}", "w").close()
+time.sleep(60)
+"""
+    # What mpirun passes on of their output is lost now and then: another process looks at their files.
+    watch = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for word in ("ready", "saved"):
+    while sum(name.startswith(word) for name in os.listdir("/tmp")) < 2:
+        time.sleep(0.05)
+    print(word, flush=True)
+"""
+    launcher = ["mpirun", "--mca", "odls_base_sigkill_timeout", "2", "--oversubscribe", "-np", "2"]
+    running = host.start(
+        processes=[
+            {"arguments": [python, "-c", watch]},
+            {"arguments": [*launcher, python, "-c", script]},
+        ],
+        limits={"grace": 40},
+    )
+    running.wait_for("ready")
+    for pid in find_descendants(running.process.pid):
+        assert pid > 1
+        os.kill(pid, signal.SIGTERM)
+    answer = running.finish()
+    assert running.log().split() == ["ready", "saved"]
+    assert answer["exits"]["1"]["ended_by_platform"]
 
 
 def test_a_child_in_a_session_of_its_own_is_asked_too(host: Any) -> None:

@@ -28,6 +28,7 @@ from trainshed.runner.sandbox.inside.processes import (
     find_descendants,
     has_processes,
     list_processes,
+    send,
 )
 
 # Loading `typing` takes 13 ms; a checker reads this name, the interpreter never.
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Init", "main"]
 
-SIGKILL, SIGTERM = 9, 15
+SIGKILL, SIGTERM, SIGCONT, SIGSTOP = 9, 15, 18, 19
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
@@ -62,6 +63,8 @@ class Init:
         self.ending = False
         # Somebody has sent SIGTERM to every process here, us included, and not through the runner.
         self.is_signalled = False
+        # Launchers that have got it too, and are halted until their processes have left.
+        self.held: set[int] = set()
         # Until when a signal of that kind is waited for; 0 as long as no rank has died of one.
         self.turn_ends = 0.0
         self.deadline = 0.0
@@ -92,6 +95,7 @@ class Init:
             if is_over:
                 self.kill_all()
                 self.deadline = time.monotonic() + 1
+            self.release_launchers()
             self.release_lingering(is_over)
         self.kill_all()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -167,7 +171,7 @@ class Init:
 
     def wait_for_news(self) -> None:
         seconds = REAP_SECONDS if all(rank.pidfd >= 0 for rank in self.running.values()) else 0.05
-        if self.lingering:
+        if self.lingering or self.held:
             seconds = 0.05
         if self.ending:
             seconds = min(seconds, max(0.0, self.deadline - time.monotonic()))
@@ -209,7 +213,27 @@ class Init:
         if found is None or (found.si_pid and found.si_pid in find_descendants(os.getpid())):
             return
         self.is_signalled = True
+        self.hold_launchers()
         self.end(self.grace)
+
+    def hold_launchers(self) -> None:
+        """Halt launchers of MPI that were signalled with all the others: they kill their processes within seconds."""
+        processes = list_processes()
+        for pid in descendants_of(os.getpid(), processes):
+            if processes[pid].name in HASTY_LAUNCHERS:
+                self.held.add(pid)
+                send(pid, SIGSTOP)
+
+    def release_launchers(self) -> None:
+        """Let those go on whose processes have left."""
+        if not self.held:
+            return
+        processes = list_processes()
+        idle = (*HASTY_LAUNCHERS, *THEIR_HANDS)
+        for pid in list(self.held):
+            if all(processes[child].name in idle for child in descendants_of(pid, processes)):
+                self.held.discard(pid)
+                send(pid, SIGCONT)
 
     def end(self, grace: float) -> None:
         """Ask every rank to end, and remember when to insist."""
@@ -246,10 +270,7 @@ class Init:
         hands = [pid for pid in wanted if processes[pid].name in THEIR_HANDS]
         for pid in wanted.difference(hasty, hands):
             self.asked.add(pid)
-            try:
-                os.kill(pid, SIGTERM)
-            except OSError:
-                pass
+            send(pid, SIGTERM)
 
     def reap(self) -> None:
         """Collect every process that has ended: ranks, and orphans that were left to init."""
@@ -308,10 +329,7 @@ class Init:
             is_told = pid in self.asked or pid in by_ssh or process.name in HASTY_LAUNCHERS
             if not is_told and not self.is_signalled:
                 self.asked.add(pid)
-                try:
-                    os.kill(pid, SIGTERM)
-                except OSError:
-                    pass
+                send(pid, SIGTERM)
         return found
 
     def report_status(self, rank: Rank, status: int) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "find_descendants",
     "has_processes",
     "list_processes",
+    "send",
 ]
 
 # Launchers that end what they started a second or two after they got SIGTERM themselves.
@@ -77,3 +78,11 @@ def has_processes(group: int) -> bool:
     except OSError:
         pass
     return True
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process, which may be gone already."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
