@@ -56,6 +56,7 @@ def test_a_missing_rule_is_told_apart(site: Commands, tmp_path: Path, said: str)
     with pytest.raises(Unavailable, match="may not run sbatch as 'daemon'") as fault:
         site.run("sbatch", "--parsable", account="daemon")
     assert fault.value.code == "no_sudo_rule" and "engine sudoers" in fault.value.hint
+    assert "tried again by itself within a minute" in fault.value.hint
 
 
 def test_a_remark_of_sudo_s_is_no_refusal(site: Commands, tmp_path: Path) -> None:

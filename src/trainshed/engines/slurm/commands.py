@@ -110,7 +110,8 @@ class Commands:
         if line and any(mark in said for mark in _SUDO_WORDS):
             raise Unavailable(
                 f"The platform may not run {command[0]} as '{account}': {said[:300]}",
-                hint="`trainshed engine sudoers` prints the rule that is missing in /etc/sudoers.d.",
+                hint="`trainshed engine sudoers` prints the rule that is missing in /etc/sudoers.d. Once it is there, the "
+                "job is tried again by itself within a minute.",
                 code="no_sudo_rule",
             )
         passing = is_passing(said)
