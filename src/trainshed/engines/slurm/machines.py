@@ -63,8 +63,8 @@ class Machines:
         return max(limits) if all(limits) else 0
 
     def warns(self, pool: Pool) -> bool:
-        """Whether a job may hear of its preemption some time before Slurm ends it, as far as Slurm tells."""
-        if any(option.startswith(("-p", "--partition")) for option in pool.options):
+        """Whether a job may hear of its end some time before, as far as Slurm and the pool's options tell."""
+        if any(option.startswith(("-p", "--partition", "--signal")) for option in pool.options):
             return True
         graces = [row.get("GraceTime", "") for row in self._partitions_of(pool)]
         # By quality of service a job may have a grace time of which its partition knows nothing.
