@@ -68,6 +68,13 @@ def test_an_unpacking_that_was_killed_is_done_again(tmp_path: Path) -> None:
     assert (half / "trainshed/durable.py").exists()
 
 
+def test_an_unpacking_does_not_need_the_memo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = write_bundle(tmp_path / "runner.pyz")
+    monkeypatch.setattr("trainshed.runner.remote.unpack._MEMO_SECONDS", 0)
+    folder = unpack(bundle.path)
+    assert (folder / "complete").exists() and (folder / "trainshed/durable.py").exists()
+
+
 def test_uv_is_only_given_to_machines_that_can_run_it() -> None:
     assert os.access(find_uv_for(os.uname().machine), os.X_OK)
     with pytest.raises(NotFound):

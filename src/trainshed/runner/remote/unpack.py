@@ -66,17 +66,19 @@ def unpack(archive: Path) -> Path:
 
 def _write_memo(fresh: Path) -> None:
     """The same for the methods of dataclasses, which are no part of compiled modules. Nothing depends on it."""
+    import contextlib
     import subprocess
 
     program = "import sys; sys.path.insert(0, sys.argv[1]); from trainshed.runner.remote.method_memo import write_memo"
-    subprocess.run(
-        [sys.executable, "-I", "-S", "-B", "-c", f"{program}; write_memo(sys.argv[1])", str(fresh)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=_MEMO_SECONDS,
-        check=False,
-    )
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-B", "-c", f"{program}; write_memo(sys.argv[1])", str(fresh)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_MEMO_SECONDS,
+            check=False,
+        )
 
 
 def _compile(fresh: Path, folder: Path) -> None:
