@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -57,6 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         site.write_settings(
             f'[pools.lab]\nengine = "slurm"\npartition = "all"\npython = "{site.interpreter}"\n'
             f'accounts = {{ ann = "{site.names["ann"]}", bob = "{site.names["bob"]}" }}\n'
+            f'shared_folder = "{make_shared_folder(site)}"\n'
         )
         up = site.host("up", "--detach", "--port", "0", "--obs-port", "0")
         assert up.returncode == 0, up.stderr
@@ -65,6 +68,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         assert site.host("obs", "mb", "results").returncode == 0
         site.install_rule()
         yield site
+
+
+def make_shared_folder(site: Any) -> Path:
+    """A folder of all machines that a group of both users shares, as the guide says."""
+    group = grp.getgrgid(pwd.getpwnam(site.names["ann"]).pw_gid)
+    subprocess.run(["usermod", "-aG", group.gr_name, site.names["bob"]], check=True, timeout=30)
+    shared = Path(site.folder) / "shared"
+    shared.mkdir()
+    os.chown(shared, 0, group.gr_gid)
+    shared.chmod(0o2770)
+    return shared
 
 
 def submit(
@@ -179,6 +193,39 @@ def test_a_job_runs_as_its_owner_and_tells_nobody_else_its_secret(
     # All that ran there was ann's, in a folder of hers; what the run left is gone.
     assert os.stat(place).st_uid == site.uid("ann") and os.stat(place).st_mode & 0o777 == 0o700
     support.wait_until(lambda: not list(Path(place).glob("run-*")), what="the run folders' end")
+
+
+def test_homes_and_data_are_shared_by_accounts_of_one_group(site: Any, support: Any, tmp_path: Path) -> None:
+    said = {
+        "ann": "echo of-ann > /home/ann/own; echo of-ann > /data/ann; ls /home; mkdir -p /data/both; ls /data",
+        "bob": "cat /data/ann; echo of-bob > /data/bob; echo more > /data/both/bob; ls /home; ls /data",
+    }
+    for user, command in said.items():
+        job = {
+            "name": f"kept-{user}",
+            "dialect": "apulis",
+            "pool": "lab",
+            "engine": "python",
+            "command": command,
+        }
+        (tmp_path / "job.yaml").write_text(json.dumps({**job, "nodes": 2, "flavor": "cpu.1"}))
+        done = site.cli(support, user, "submit", "job.yaml", cwd=tmp_path)
+        assert done.exit_code == 0, done.output
+        support.wait_until(
+            lambda user=user: phase(site, support, user, f"kept-{user}") in ("Completed", "Failed"),
+            seconds=120,
+        )
+        told = site.cli(support, user, "logs", f"kept-{user}", "--rank", "0")
+        assert phase(site, support, user, f"kept-{user}") == "Completed", told.output
+        said[user] = told.stdout
+    assert said["ann"].split() == ["ann", "ann", "both"]
+    # The other one's home is not there.
+    assert said["bob"].split() == ["of-ann", "bob", "ann", "bob", "both"]
+    [workspace] = (Path(site.folder) / "shared").iterdir()
+    assert (workspace / "home/ann/own").stat().st_uid == site.uid("ann")
+    assert (workspace / "data/bob").stat().st_uid == site.uid("bob")
+    # Who made a folder there lets the others write into it.
+    assert (workspace / "data/both/bob").read_text() == "more\n"
 
 
 def test_users_without_an_account_are_refused_when_they_submit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -32,6 +33,9 @@ def mount_kept_folders(launch: NodeLaunch, site: Site) -> list[Mount]:
         if site.uid is not None and path.stat().st_uid != site.uid:
             os.chown(path, site.uid, site.uid)
         mounts.append(Mount(path, folder.path, writable=True))
+    if launch.kept and site.kept_mode & stat.S_IWGRP:
+        # Jobs of several accounts share these folders: what one of them makes there, the group may change.
+        os.umask(0o002)
     return mounts
 
 
