@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LISTENER = 3
 IDLE_SECONDS = 60.0
+# How much later than on another node a signal for all may come here.
+TURN_SECONDS = 2.0
 PIECE = 64 * 1024
 # The password of Apulis' jobs, where there is one.
 PASSWORD = "DLTS_JOB_TOKEN"
@@ -45,7 +47,7 @@ class Host:
         self.variables = variables
         self.connections = 0
         self.has_changed = asyncio.Event()
-        self.is_leaving = False
+        self.leaving = asyncio.Event()
 
     def is_authorized(self, key: SSHKey, *, as_authority: bool = False) -> bool:
         """Whether a key is the job's own, one of its owner's, or one that the job itself has added. An authority
@@ -63,7 +65,7 @@ class Host:
 
     def leave(self) -> None:
         """SIGTERM has come, and not for us alone."""
-        self.is_leaving = True
+        self.leaving.set()
 
     def is_password(self, password: str) -> bool:
         """Whether a password is the job's."""
@@ -135,7 +137,7 @@ class Session:
             with_terminal = self.process.term_type is not None
             work = asyncio.ensure_future(self._run_on_terminal() if with_terminal else self._run_on_pipes())
             await asyncio.wait({closed, work}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and self.host.is_leaving:
+            if not work.done() and await self._is_leaving():
                 # Everything here was asked to end, and so was whoever asked: the rest of the grace is for the session.
                 await asyncio.wait({work})
             if not work.done():
@@ -151,6 +153,12 @@ class Session:
             with contextlib.suppress(OSError):
                 self.process.stderr.write(f"trainshed: {error.strerror}\n".encode())
             self.process.exit(126)
+
+    async def _is_leaving(self) -> bool:
+        """Whether this node was signalled as a whole. Whoever had connected may have been so a moment earlier."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.host.leaving.wait(), TURN_SECONDS)
+        return self.host.leaving.is_set()
 
     def _report(self, code: int) -> None:
         if code >= 0:

@@ -44,6 +44,8 @@ SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
 # How long after a rank died of SIGTERM ours may come, on a busy machine.
 OUR_TURN_SECONDS = 2.0
+# What a launcher needs to leave by itself.
+LAST_SECONDS = 1.5
 
 
 class Init:
@@ -63,7 +65,7 @@ class Init:
         self.ending = False
         # Somebody has sent SIGTERM to every process here, us included, and not through the runner.
         self.is_signalled = False
-        # Launchers that have got it too, and are halted until their processes have left.
+        # Launchers that have got it too, and are halted until their processes have left, here and on other nodes.
         self.held: set[int] = set()
         # Until when a signal of that kind is waited for; 0 as long as no rank has died of one.
         self.turn_ends = 0.0
@@ -225,11 +227,15 @@ class Init:
                 send(pid, SIGSTOP)
 
     def release_launchers(self) -> None:
-        """Let those go on whose processes have left."""
+        """Let those go on whose processes have left; here at once, on other nodes as soon as their hands are empty.
+
+        A launcher that goes on while others still save would have them killed. When the grace is nearly over, it has to.
+        """
         if not self.held:
             return
         processes = list_processes()
-        idle = (*HASTY_LAUNCHERS, *THEIR_HANDS)
+        is_late = time.monotonic() >= self.deadline - LAST_SECONDS
+        idle = (*HASTY_LAUNCHERS, *(THEIR_HANDS if is_late else ()))
         for pid in list(self.held):
             if all(processes[child].name in idle for child in descendants_of(pid, processes)):
                 self.held.discard(pid)
