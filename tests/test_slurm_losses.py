@@ -58,7 +58,7 @@ def test_what_could_not_be_delivered_is_left_on_the_machine_and_told(lab: Any, t
     folder = run_folder(job_id)
     lab.cut(node)
     try:
-        job = lab.end("unheard", 160)
+        job = lab.end("unheard", 220)
     finally:
         lab.mend()
     try:
