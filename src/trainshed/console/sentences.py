@@ -69,8 +69,13 @@ class Sentences:
             values = pattern.match(text)
             if values is not None:
                 known = [self._translate(value, depth + 1) for value in values]
-                return _HOLE.sub(lambda hole, known=known: known[int(hole[1]) - 1], pattern.told)  # type: ignore[misc]
+                return _fill(pattern.told, known)
         return None
+
+
+def _fill(told: str, values: list[str]) -> str:
+    """A sentence with its numbered holes filled."""
+    return _HOLE.sub(lambda hole: values[int(hole[1]) - 1], told)
 
 
 class _Pattern:

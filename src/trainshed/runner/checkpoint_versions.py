@@ -8,6 +8,7 @@ as a whole; the files themselves are objects that never change.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -108,7 +109,7 @@ def fetch_versions(store: ObjectStore, versions: Sequence[Version], folder: Path
         for file in chosen.values():
             parts = safe_parts(file.path)
             if parts is not None:
-                with_patience(lambda file=file, parts=parts: _fetch(store, tree, file, parts))  # type: ignore[misc]
+                with_patience(functools.partial(_fetch, store, tree, file, parts))
     return len(chosen), sum(file.size for file in chosen.values())
 
 
