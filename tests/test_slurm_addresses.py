@@ -87,11 +87,11 @@ def test_nodes_with_addresses_of_their_own_meet_over_mpi_and_ssh(support: Any, t
         with slurm_yard.start_on_cluster(support, cluster, home, settings, buckets=()) as platform:
             command = (
                 "mpirun --hostfile /job/hostfile --map-by node -np 2 python train.py && "
-                "echo PEERS $(ssh node-1 hostname) $MASTER_ADDR && ssh node-1 touch /tmp/over && touch /tmp/over;"
+                "echo PEERS $(ssh node-1 hostname) $MASTER_ADDR && ssh node-1 touch /tmp/over || exit 1;"
             )
             jobs.submit(
                 platform, tmp_path, jobs.MPI, name="far", nodes=2, flavor="ascend.2", ssh=True,
-                command=f"{command} {jobs.WAIT}; cat /job/rank_table/hccl.json", worker_command=jobs.WAIT,
+                command=f"{command} cat /job/rank_table/hccl.json", worker_command=jobs.WAIT,
             )  # fmt: skip
             log = jobs.wait_for_end(platform, "far")
     assert "rank 0 on far-0 sum 3" in log and "rank 1 on far-1 sum 3" in log
