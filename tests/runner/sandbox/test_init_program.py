@@ -45,7 +45,7 @@ def test_it_runs_alone_and_loads_nothing_slow(tmp_path: Path) -> None:
     assert not loaded & SLOW
     ours_loaded = {name for name in loaded if name.startswith("trainshed")}
     assert ours_loaded == {
-        f"trainshed.runner.sandbox.inside.{name}" for name in ("children", "init", "processes")
+        f"trainshed.runner.sandbox.inside.{name}" for name in ("children", "init", "launchers", "processes")
     }
 
 

@@ -8,14 +8,14 @@ import importlib.util
 import marshal
 from types import ModuleType
 
-from trainshed.runner.sandbox.inside import children, init, processes
+from trainshed.runner.sandbox.inside import children, init, launchers, processes
 
 __all__ = ["INIT_PROGRAM", "compile_init"]
 
 # Where it lies inside.
 INIT_PROGRAM = "/run/trainshed/init.pyc"
 # Each module comes after those that it imports.
-_MODULES = (processes, children, init)
+_MODULES = (processes, launchers, children, init)
 # Puts the modules where their imports of each other find them, without looking for files.
 _LOADER = """
 import sys

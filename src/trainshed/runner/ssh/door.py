@@ -30,6 +30,8 @@ __all__ = ["SshDoor", "plan_door"]
 
 FOLDER = "/opt/trainshed/ssh"
 KEYS = "/run/trainshed/ssh"
+# The server's modules, and where it finds them.
+PROGRAM = {"server.py": "server.py", "session.py": "trainshed/runner/ssh/session.py"}
 # What the server imports beside the standard library.
 PACKAGES = ("asyncssh", "cryptography", "typing_extensions", "_cffi_backend")
 # What tells a process which rank it is: a session is none.
@@ -120,7 +122,7 @@ def plan_door(launch: NodeLaunch, folder: RunFolder) -> SshDoor:
     keys = read_keys(folder)
     if len(keys) < len(KEY_NAMES):
         return SshDoor(reason="the attempt has no keys for it")
-    mounts = [Mount(Path(__file__).with_name("server.py"), f"{FOLDER}/server.py")]
+    mounts = [Mount(Path(__file__).with_name(name), f"{FOLDER}/{place}") for name, place in PROGRAM.items()]
     for name in PACKAGES:
         place = find_package(name)
         if place is None:

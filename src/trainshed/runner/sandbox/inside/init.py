@@ -21,6 +21,7 @@ import sys
 import time
 
 from trainshed.runner.sandbox.inside.children import Rank, Service
+from trainshed.runner.sandbox.inside.launchers import Launchers
 from trainshed.runner.sandbox.inside.processes import (
     HASTY_LAUNCHERS,
     THEIR_HANDS,
@@ -38,14 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Init", "main"]
 
-SIGKILL, SIGTERM, SIGCONT, SIGSTOP = 9, 15, 18, 19
+SIGKILL, SIGTERM = 9, 15
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
 # How long after a rank died of SIGTERM ours may come, on a busy machine.
 OUR_TURN_SECONDS = 2.0
-# What a launcher needs to leave by itself.
-LAST_SECONDS = 1.5
 
 
 class Init:
@@ -65,8 +64,7 @@ class Init:
         self.ending = False
         # Somebody has sent SIGTERM to every process here, us included, and not through the runner.
         self.is_signalled = False
-        # Launchers that have got it too, and are halted until their processes have left, here and on other nodes.
-        self.held: set[int] = set()
+        self.launchers = Launchers()
         # Until when a signal of that kind is waited for; 0 as long as no rank has died of one.
         self.turn_ends = 0.0
         self.deadline = 0.0
@@ -97,7 +95,7 @@ class Init:
             if is_over:
                 self.kill_all()
                 self.deadline = time.monotonic() + 1
-            self.release_launchers()
+            self.launchers.release(self.deadline)
             self.release_lingering(is_over)
         self.kill_all()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -173,7 +171,7 @@ class Init:
 
     def wait_for_news(self) -> None:
         seconds = REAP_SECONDS if all(rank.pidfd >= 0 for rank in self.running.values()) else 0.05
-        if self.lingering or self.held:
+        if self.lingering or self.launchers.held:
             seconds = 0.05
         if self.ending:
             seconds = min(seconds, max(0.0, self.deadline - time.monotonic()))
@@ -215,31 +213,8 @@ class Init:
         if found is None or (found.si_pid and found.si_pid in find_descendants(os.getpid())):
             return
         self.is_signalled = True
-        self.hold_launchers()
+        self.launchers.hold()
         self.end(self.grace)
-
-    def hold_launchers(self) -> None:
-        """Halt launchers of MPI that were signalled with all the others: they kill their processes within seconds."""
-        processes = list_processes()
-        for pid in descendants_of(os.getpid(), processes):
-            if processes[pid].name in HASTY_LAUNCHERS:
-                self.held.add(pid)
-                send(pid, SIGSTOP)
-
-    def release_launchers(self) -> None:
-        """Let those go on whose processes have left; here at once, on other nodes as soon as their hands are empty.
-
-        A launcher that goes on while others still save would have them killed. When the grace is nearly over, it has to.
-        """
-        if not self.held:
-            return
-        processes = list_processes()
-        is_late = time.monotonic() >= self.deadline - LAST_SECONDS
-        idle = (*HASTY_LAUNCHERS, *(THEIR_HANDS if is_late else ()))
-        for pid in list(self.held):
-            if all(processes[child].name in idle for child in descendants_of(pid, processes)):
-                self.held.discard(pid)
-                send(pid, SIGCONT)
 
     def end(self, grace: float) -> None:
         """Ask every rank to end, and remember when to insist."""
