@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 LISTENER = 3
 IDLE_SECONDS = 60.0
+# How long commands that still run may take when the node has ended, and their callers to hang up.
+LAST_COMMANDS_SECONDS = 1.5
+HANG_UP_SECONDS = 0.5
+# A reason of the protocol's for hanging up.
+BY_APPLICATION = 11
 # The password of Apulis' jobs, where there is one.
 PASSWORD = "DLTS_JOB_TOKEN"
 
@@ -35,9 +41,12 @@ class Host:
         self.keys = keys
         self.home = home
         self.variables = variables
-        self.connections = 0
+        self.connections: set[SSHServerConnection] = set()
+        # Sessions that somebody waits for: those without a terminal.
+        self.commands = 0
         self.has_changed = asyncio.Event()
         self.leaving = asyncio.Event()
+        self.is_dismissed = False
 
     def is_authorized(self, key: SSHKey, *, as_authority: bool = False) -> bool:
         """Whether a key is the job's own, one of its owner's, or one that the job itself has added. An authority
@@ -57,6 +66,30 @@ class Host:
         """SIGTERM has come, and not for us alone."""
         self.leaving.set()
 
+    def dismiss(self) -> None:
+        """SIGUSR1 has come: the job's processes on this node have ended."""
+        self.is_dismissed = True
+        self.has_changed.set()
+
+    async def wait_until(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """Wait for something of this; whether it came in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    self.has_changed.clear()
+                    await self.has_changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def say_farewell(self) -> None:
+        """Tell the callers of commands how these end, and hang up."""
+        await self.wait_until(lambda: not self.commands, LAST_COMMANDS_SECONDS)
+        await self.wait_until(lambda: not self.connections, HANG_UP_SECONDS)
+        for connection in list(self.connections):
+            connection.disconnect(BY_APPLICATION, "The job has ended on this node.")
+        await self.wait_until(lambda: not self.connections, HANG_UP_SECONDS)
+
     def is_password(self, password: str) -> bool:
         """Whether a password is the job's."""
         own = self.variables.get(PASSWORD, "")
@@ -71,11 +104,12 @@ def make_server(host: Host) -> type:
         """Lets in by key, and lets whoever is in do what the job could do."""
 
         def connection_made(self, conn: SSHServerConnection) -> None:
-            host.connections += 1
+            self.connection = conn
+            host.connections.add(conn)
             host.has_changed.set()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            host.connections -= 1
+            host.connections.discard(self.connection)
             host.has_changed.set()
 
         def begin_auth(self, username: str) -> bool:
@@ -120,10 +154,18 @@ async def serve(keys: Path, home: str, variables: dict[str, str]) -> None:
     host = Host(keys, home, variables)
     # A scheduler that wants its machine back signals every process. The sandbox ends us, when the job's have had their
     # time; a handler, and not to ignore it, because the programs of sessions would inherit that.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.leave)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, host.leave)
+    loop.add_signal_handler(signal.SIGUSR1, host.dismiss)
 
     async def handle(process: SSHServerProcess[bytes]) -> None:
-        await Session(process, host).run()
+        is_awaited = process.term_type is None
+        host.commands += is_awaited
+        try:
+            await Session(process, host).run()
+        finally:
+            host.commands -= is_awaited
+            host.has_changed.set()
 
     class Files(asyncssh.SFTPServer):
         """Files by SFTP. A client such as scp takes an end without a status for a failure."""
@@ -146,7 +188,7 @@ async def serve(keys: Path, home: str, variables: dict[str, str]) -> None:
         keepalive_interval=30,
         login_timeout=60,
     )
-    while True:
+    while not host.is_dismissed:
         host.has_changed.clear()
         try:
             await asyncio.wait_for(host.has_changed.wait(), IDLE_SECONDS)
@@ -154,6 +196,7 @@ async def serve(keys: Path, home: str, variables: dict[str, str]) -> None:
             if not host.connections:
                 break
     acceptor.close()
+    await host.say_farewell()
 
 
 def main(arguments: list[str]) -> None:

@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Init", "main"]
 
-SIGKILL, SIGTERM = 9, 15
+SIGKILL, SIGUSR1, SIGTERM = 9, 10, 15
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 REAP_SECONDS = 0.5
 # How long after a rank died of SIGTERM ours may come, on a busy machine.
 OUR_TURN_SECONDS = 2.0
+# How long services have to bring their callers' last answers out.
+FAREWELL_SECONDS = 3.0
 
 
 class Init:
@@ -97,6 +99,7 @@ class Init:
                 self.deadline = time.monotonic() + 1
             self.launchers.release(self.deadline)
             self.release_lingering(is_over)
+        self.dismiss_services()
         self.kill_all()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
@@ -312,6 +315,19 @@ class Init:
                 self.asked.add(pid)
                 send(pid, SIGTERM)
         return found
+
+    def dismiss_services(self) -> None:
+        """Let services leave by themselves. The last rank may have ended because of a command that came by ssh, and
+        whoever sent that command waits to hear how it ended."""
+        until = time.monotonic() + FAREWELL_SECONDS
+        if self.ending:
+            until = min(until, self.deadline)
+        for service in self.services:
+            if service.pid:
+                send(service.pid, SIGUSR1)
+        while any(service.pid for service in self.services) and time.monotonic() < until:
+            time.sleep(0.01)
+            self.reap()
 
     def report_status(self, rank: Rank, status: int) -> None:
         if os.WIFSIGNALED(status):
