@@ -30,7 +30,7 @@ __all__ = ["PACKAGES", "SlurmCluster", "SlurmMissing", "install", "missing_progr
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel")
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
 
 # What a small site would write.

@@ -24,6 +24,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SKEW = 7200.0
 
 # Counts to `steps`, a line each; goes on from its checkpoint; writes one when it is asked to stop.
+# First attempts take their time (`pause`), so that what a test does to them comes before their end on a busy machine
+# as well; later ones only have to bring the rest home (`later`).
 SCRIPT = """
 import os, signal, sys, time
 given = dict(item[2:].split("=", 1) for item in sys.argv[1:] if item.startswith("--"))
@@ -37,6 +39,7 @@ def keep():
         with open(place + ".new", "w") as file:
             file.write(str(step))
         os.rename(place + ".new", place)
+pause = float(given["pause" if os.environ["TRAINSHED_ATTEMPT"] == "1" else "later"])
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 while step < int(given.get("steps", "30")):
@@ -46,7 +49,7 @@ while step < int(given.get("steps", "30")):
     if asked:
         print("kept", step, flush=True)
         sys.exit(0)
-    time.sleep(float(given.get("pause", "0.1")))
+    time.sleep(pause)
 print("done", flush=True)
 with open(os.environ["TRAINSHED_OUTPUT_OUT"] + "/model-" + rank, "w") as file:
     file.write("weights")
@@ -60,7 +63,7 @@ nodes: {nodes}
 flavor: {flavor}
 grace: 2
 restarts: {restarts}
-parameters: {{steps: {steps}, pause: {pause}}}
+parameters: {{steps: {steps}, pause: {pause}, later: {later}}}
 outputs: {{out: obs://results/{name}/}}
 """
 
@@ -244,6 +247,7 @@ class Lab:
             "restarts": 0,
             "steps": 30,
             "pause": 0.1,
+            "later": 0.01,
             **more,
         }
         (folder / "job.yaml").write_text(JOB.format(name=name, **given))
@@ -252,15 +256,20 @@ class Lab:
         self._ids[name] = self.show(name)["id"]
 
     def show(self, name: str) -> dict[str, Any]:
-        """The job, as the API tells it; empty while that does not answer. (A command takes too long to ask often.)"""
+        """The job, as the API tells it. (A command takes too long to ask often.)"""
         url = f"{self.platform.url}/api/v1/jobs/{self._ids.get(name, name)}"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.platform.token}"})
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                found: dict[str, Any] = json.loads(answer.read())
-        except OSError:
-            return {}
-        return found
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    found: dict[str, Any] = json.loads(answer.read())
+                    return found
+            except OSError as fault:
+                # One of the platform's processes may just be starting again.
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"the platform does not answer: {fault}") from None
+            time.sleep(0.1)
 
     def log(self, name: str, rank: int = 0, attempt: int = 0) -> str:
         """A rank's log."""
@@ -273,8 +282,42 @@ class Lab:
         return [int(line.split()[1]) for line in lines if line.startswith("step ")]
 
     def wait(self, claim: Callable[[], Any], seconds: float, what: str) -> None:
-        """Wait until something is so."""
-        self.support.wait_until(claim, seconds=seconds, what=what)
+        """Wait until something is so; whoever waits in vain hears all that is known."""
+        try:
+            self.support.wait_until(claim, seconds=seconds, what=what)
+        except AssertionError as fault:
+            raise AssertionError(f"{fault}\n{self.tell_all()}") from None
+
+    def tell_all(self) -> str:
+        """The cluster's queue and machines, and the stories of all jobs that have not ended."""
+        told = [self.cluster.call("squeue", "-a", "-t", "all", check=False).stdout]
+        told.append(self.cluster.call("sinfo", "-N", "-l", check=False).stdout)
+        for name in self._ids:
+            shown = self.cli("show", name, "--json")
+            if shown.exit_code != 0 or shown.json()["phase"] not in ("Completed", "Terminated"):
+                told.append(f"--- {name}\n{self.story(name)}")
+                told.append(str(self.cli("logs", name, "--platform").output)[-3000:])
+                told.append(str(self.cli("logs", name, "--all").output)[-2000:])
+        return "\n".join(told)
+
+    def rest(self) -> None:
+        """Wait until the machines are idle, and those that Slurm has drained meanwhile are back."""
+
+        def are_idle() -> bool:
+            lines = self.cluster.call("sinfo", "-h", "-N", "-p", "all", "-o", "%N %t", check=False).stdout
+            states = [line.split()[-1] for line in lines.splitlines()]
+            for line in lines.splitlines():
+                name, state = line.split()
+                if state.startswith("d") or state.endswith("*"):
+                    self.cluster.call("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+            return bool(states) and all(state == "idle" for state in states)
+
+        self.wait(are_idle, 120, "idle machines")
+
+    def machines(self, name: str) -> list[str]:
+        """The machines of a job that runs, in the order of its nodes."""
+        listed = self.cluster.call("squeue", "-h", "-j", self.slurm_job(name), "-o", "%N").stdout.strip()
+        return str(self.cluster.call("scontrol", "show", "hostnames", listed).stdout).split()
 
     def until_step(self, name: str, step: int, rank: int = 0, attempt: int = 1) -> None:
         """Wait until a rank has come so far. (The platform's copy is read: a command takes too long for that.)"""
@@ -284,19 +327,15 @@ class Lab:
             logs = [path.read_text() for path in folder.glob(f"node-*/logs/rank-{rank}.log")]
             return any(f"step {step} " in log for log in logs)
 
-        self.wait(has_come, 60, f"step {step} of {name}")
+        self.wait(has_come, 150, f"step {step} of {name}")
 
     def end(self, name: str, seconds: float = 180) -> dict[str, Any]:
         """The job at its end."""
 
         def has_ended() -> bool:
-            return self.show(name).get("phase") in ("Completed", "Failed", "Terminated")
+            return self.show(name)["phase"] in ("Completed", "Failed", "Terminated")
 
-        try:
-            self.wait(has_ended, seconds, f"the end of {name}")
-        except AssertionError as fault:
-            queue = self.cluster.call("squeue", "-a", "-t", "all", check=False).stdout
-            raise AssertionError(f"{fault}\n{self.story(name)}\n{queue}") from None
+        self.wait(has_ended, seconds, f"the end of {name}")
         return self.show(name)
 
     def failures(self, machine: str) -> dict[str, float]:

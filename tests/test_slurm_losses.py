@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A platform that asks its nodes for checkpoints often, and lets them wait for it for a minute only."""
-    settings = "checkpoint_seconds = 15\nrunner_patience_minutes = 1\n"
+    """A platform that asks its nodes for checkpoints often, and lets them wait for it for a quarter of a minute only."""
+    settings = "checkpoint_seconds = 15\nrunner_patience_minutes = 0.25\n"
     with slurm_lab.open_lab(support, tmp_path_factory.mktemp("losses"), settings) as lab:
         yield lab
 
@@ -45,7 +45,7 @@ def cut_power(lab: Any, name: str, job_id: str) -> None:
         if pid > 1:
             os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
-    lab.wait(lambda: not any(map(lab.support.is_alive, found.values())), 20, "the death of the machine")
+    lab.wait(lambda: not any(map(lab.support.is_alive, found.values())), 60, "the death of the machine")
     shutil.rmtree(folder, ignore_errors=True)
     lab.lost = int(node.removeprefix("n"))
 
@@ -77,16 +77,16 @@ def test_what_could_not_be_delivered_is_left_on_the_machine_and_told(lab: Any, t
 
 
 def test_a_machine_that_loses_power_does_not_lose_its_checkpoints(lab: Any, tmp_path: Path) -> None:
-    lab.submit(tmp_path, "powerless", restarts=1, steps=5000)
+    lab.submit(tmp_path, "powerless", restarts=1, steps=5000, later=0.1)
     job_id = lab.show("powerless")["id"]
     folder = lab.path / "jobs" / job_id
     came = "checkpoints are brought home while the job trains"
     log = folder / "attempt-1/node-0/logs/platform.log"
-    lab.wait(lambda: log.exists() and came in log.read_text(), 80, "the first checkpoint")
+    lab.wait(lambda: log.exists() and came in log.read_text(), 150, "the first checkpoint")
     cut_power(lab, "powerless", job_id)
     log = folder / "attempt-2/node-0/logs/rank-0.log"
     try:
-        lab.wait(lambda: log.exists() and "step " in log.read_text(), 80, "the second attempt")
+        lab.wait(lambda: log.exists() and "step " in log.read_text(), 150, "the second attempt")
     finally:
         lab.cluster.start_node(lab.lost)
     assert lab.cli("stop", "powerless").exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -57,6 +58,10 @@ class Settings:
     store_url: str = _setting(
         "", "External object store to use instead of the embedded one: s3://bucket/prefix."
     )
+    store_encrypted: bool = _setting(
+        False,
+        "Says that the disk below the object store is encrypted: clients that ask for AES256 are served then.",
+    )
     store_endpoint: str = _setting(
         "",
         "URL of the external store's endpoint, if it is not Amazon's: https://host or https://{bucket}.host.",
@@ -83,8 +88,9 @@ class Settings:
         60,
         "Seconds after which a cluster's node brings new checkpoints home while its job trains; 0 is only at its end.",
     )
-    runner_patience_minutes: int = _setting(
-        1440, "Minutes that a cluster's node waits for a platform that is away, to hand over what a job made."
+    runner_patience_minutes: float = _setting(
+        1440.0,
+        "Minutes that a cluster's node waits for a platform that is away, to hand over what a job made.",
     )
     token_days: int = _setting(90, "Days after which a token of a user expires.")
     keep_run_folders_hours: int = _setting(
@@ -200,4 +206,12 @@ def _typed(name: str, value: Any, where: str) -> Any:
             return int(value)
         except (TypeError, ValueError):
             raise InvalidInput(f"The setting '{name}' is a number, not '{value}'.", where=where) from None
+    if isinstance(default, float):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number) or number < 0:
+            raise InvalidInput(f"The setting '{name}' is a number, 0 or more, not '{value}'.", where=where)
+        return number
     return str(value)
