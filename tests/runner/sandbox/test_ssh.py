@@ -252,3 +252,19 @@ def test_a_node_that_starts_late_is_never_refused(host: Any) -> None:
     for node in nodes:
         node.finish()
     assert json.loads(nodes[0].log())["first"] == [0, "node-1\n", ""]
+
+
+def test_a_command_that_ends_the_node_is_told_how_it_ended(host: Any) -> None:
+    found = ask(
+        host,
+        """
+        # A shell that somebody has left open holds nothing up.
+        shell = subprocess.Popen(["ssh", "-tt", "node-1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        shell.stdout.read(1)
+        found["last"] = run("ssh", "node-1", "touch /tmp/over; sleep 0.7; echo told; exit 7")
+        found["shell"] = [shell.stdout.read().decode(), shell.wait(60)]
+        """,
+    )
+    assert found["last"] == [7, "told\n", ""]
+    words, code = found["shell"]
+    assert code == 255 and "The job has ended on this node." in words

@@ -28,8 +28,6 @@ IDLE_SECONDS = 60.0
 # How long commands that still run may take when the node has ended, and their callers to hang up.
 LAST_COMMANDS_SECONDS = 1.5
 HANG_UP_SECONDS = 0.5
-# A reason of the protocol's for hanging up.
-BY_APPLICATION = 11
 # The password of Apulis' jobs, where there is one.
 PASSWORD = "DLTS_JOB_TOKEN"
 
@@ -42,8 +40,9 @@ class Host:
         self.home = home
         self.variables = variables
         self.connections: set[SSHServerConnection] = set()
-        # Sessions that somebody waits for: those without a terminal.
-        self.commands = 0
+        # Programs that run for somebody who waits for their end, and for somebody who sits before a terminal.
+        self.commands: set[SSHServerProcess[bytes]] = set()
+        self.terminals: set[SSHServerProcess[bytes]] = set()
         self.has_changed = asyncio.Event()
         self.leaving = asyncio.Event()
         self.is_dismissed = False
@@ -83,11 +82,14 @@ class Host:
         return True
 
     async def say_farewell(self) -> None:
-        """Tell the callers of commands how these end, and hang up."""
+        """Tell the callers of commands how these end, and people why they are cut off; hang up."""
         await self.wait_until(lambda: not self.commands, LAST_COMMANDS_SECONDS)
+        for process in self.terminals:
+            process.stdout.write(b"\r\nThe job has ended on this node.\r\n")
+            process.close()
         await self.wait_until(lambda: not self.connections, HANG_UP_SECONDS)
         for connection in list(self.connections):
-            connection.disconnect(BY_APPLICATION, "The job has ended on this node.")
+            connection.close()
         await self.wait_until(lambda: not self.connections, HANG_UP_SECONDS)
 
     def is_password(self, password: str) -> bool:
@@ -159,12 +161,12 @@ async def serve(keys: Path, home: str, variables: dict[str, str]) -> None:
     loop.add_signal_handler(signal.SIGUSR1, host.dismiss)
 
     async def handle(process: SSHServerProcess[bytes]) -> None:
-        is_awaited = process.term_type is None
-        host.commands += is_awaited
+        sessions = host.commands if process.term_type is None else host.terminals
+        sessions.add(process)
         try:
             await Session(process, host).run()
         finally:
-            host.commands -= is_awaited
+            sessions.discard(process)
             host.has_changed.set()
 
     class Files(asyncssh.SFTPServer):
