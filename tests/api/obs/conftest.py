@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,6 +42,12 @@ def make_s3(server: Any, user: str = "dev", **settings: Any) -> Any:
     )
 
 
+@pytest.fixture(scope="session")
+def connect() -> Callable[..., Any]:
+    """Makes boto3 clients of another store than the module's own."""
+    return make_s3
+
+
 @pytest.fixture(scope="module")
 def s3(server: Any) -> Iterator[Any]:
     """A boto3 client with a bucket `data` that is there."""
@@ -62,3 +69,15 @@ def s3_as(server: Any) -> Iterator[Callable[..., Any]]:
     yield make
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def names_of_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`bucket.localhost` is this machine, also where the system's resolver does not know that."""
+    real = socket.getaddrinfo
+
+    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
+        is_local = isinstance(host, str) and host.endswith(".localhost")
+        return real("127.0.0.1" if is_local or host == "localhost" else host, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)

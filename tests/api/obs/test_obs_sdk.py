@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from obs import (
     PutObjectHeader,
 )
 
+pytestmark = pytest.mark.usefixtures("names_of_buckets")
+
 MODES = {
     # Negotiated: the SDK asks with HEAD ?apiversion and finds that OBS's own signature is spoken.
     "negotiated": {"server": "localhost"},
@@ -31,18 +32,6 @@ MODES = {
     "v4 host": {"server": "localhost", "signature": "v4", "is_signature_negotiation": False},
     "v4 path": {"server": "127.0.0.1", "signature": "v4", "path_style": True},
 }
-
-
-@pytest.fixture(autouse=True)
-def names_of_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`bucket.localhost` is this machine, also where the system's resolver does not know that."""
-    real = socket.getaddrinfo
-
-    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
-        is_local = isinstance(host, str) and host.endswith(".localhost")
-        return real("127.0.0.1" if is_local or host == "localhost" else host, *arguments, **more)
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
 @pytest.fixture(params=list(MODES))

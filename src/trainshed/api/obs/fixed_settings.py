@@ -21,10 +21,6 @@ _DOCUMENTS: dict[str, tuple[str, Content]] = {
 }
 # The error of a setting that is not there until it is set.
 _MISSING = {
-    "encryption": (
-        "ServerSideEncryptionConfigurationNotFoundError",
-        "The server side encryption configuration was not found",
-    ),
     "object-lock": (
         "ObjectLockConfigurationNotFoundError",
         "Object Lock configuration does not exist for this bucket",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from urllib.parse import quote, urlencode, urlsplit
 
 from trainshed.api.obs.body import BodyReader
+from trainshed.api.obs.encryption import encryption_header
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.form import FormReader
 from trainshed.api.obs.object_headers import read_about, version_header
@@ -30,7 +31,14 @@ _HEADERS = frozenset(
         "expires",
     ]
 )
-_OPTIONS = ("meta-", "checksum-", "storage-class", "website-redirect-location", "acl")
+_OPTIONS = (
+    "meta-",
+    "checksum-",
+    "storage-class",
+    "website-redirect-location",
+    "acl",
+    "server-side-encryption",
+)
 
 
 async def post_object(visit: Visit) -> None:
@@ -144,7 +152,7 @@ class _FormUpload:
 
 async def _answer(visit: Visit, upload: _FormUpload, info: ObjectInfo) -> None:
     etag = f'"{info.etag}"'
-    headers = {"etag": etag, **version_header(info)}
+    headers = {"etag": etag, **version_header(info), **encryption_header(visit)}
     wanted = upload.fields.get("success_action_redirect") or upload.fields.get("redirect", "")
     redirect = _redirect(wanted, [("bucket", visit.bucket), ("key", visit.key), ("etag", etag)])
     if redirect:

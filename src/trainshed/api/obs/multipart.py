@@ -8,6 +8,7 @@ from typing import Any
 from trainshed.api.obs.body import BodyReader, receive, receive_document
 from trainshed.api.obs.checksums import announced_algorithm, check_algorithm, choose_checksum_type
 from trainshed.api.obs.conditions import check_copy_source, read_write_condition
+from trainshed.api.obs.encryption import check_encryption, encryption_header
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.listing import read_encoding, read_number
 from trainshed.api.obs.object_headers import read_about, version_header
@@ -46,12 +47,12 @@ _RANGE = re.compile(r"bytes=(\d{1,16})-(\d{1,16})")
 async def create_upload(visit: Visit) -> None:
     """Begin an upload."""
 
-    kept, headers = {}, {}
+    kept, headers = {}, encryption_header(visit)
     if visit.option("checksum-algorithm"):
         algorithm = check_algorithm(visit.option("checksum-algorithm"))
         kind = choose_checksum_type(algorithm, visit.option("checksum-type"))
         kept[UPLOAD_CHECKSUM] = f"{algorithm} {kind}"
-        headers = {"x-amz-checksum-algorithm": algorithm.upper(), "x-amz-checksum-type": kind}
+        headers |= {"x-amz-checksum-algorithm": algorithm.upper(), "x-amz-checksum-type": kind}
 
     def work() -> MultipartUpload:
         visit.writable()
@@ -77,11 +78,12 @@ async def put_part(visit: Visit) -> None:
     def begin(reader: BodyReader) -> PartUpload:
         bucket, upload_id = visit.writable(), visit.query.get("uploadId", "")
         check_size(reader)
+        check_encryption(visit)
         require_room(visit.store, bucket, visit.key, reader.size, part=(upload_id, number))
         return visit.store.upload_part(visit.bucket, visit.key, upload_id, number, size=reader.size)
 
     part, checksum = await receive(visit, begin)
-    headers = {"etag": f'"{part.etag}"'}
+    headers = {"etag": f'"{part.etag}"', **encryption_header(visit)}
     headers.update({f"x-amz-{name}": value for name, value in checksum.items()})
     await visit.answer(200, headers)
 
@@ -94,6 +96,7 @@ async def copy_part(visit: Visit) -> None:
     def work() -> tuple[ObjectInfo, Part]:
         visit.readable_object(source, key, version)
         visit.writable()
+        check_encryption(visit)
         info = read_copied(visit, source, key, version)
         check_copy_source(visit.headers, visit.prefix, info)
         start, length = _read_range(visit.option("copy-source-range"), info)
@@ -110,7 +113,9 @@ async def copy_part(visit: Visit) -> None:
         )
 
     original, part = await visit.do(work)
-    headers = {"x-amz-copy-source-version-id": original.version_id} if original.version_id else {}
+    headers = encryption_header(visit)
+    if original.version_id:
+        headers["x-amz-copy-source-version-id"] = original.version_id
     content = [("LastModified", format_time(part.modified_at)), ("ETag", f'"{part.etag}"')]
     await visit.answer_xml("CopyPartResult", content, headers=headers)
 
@@ -184,7 +189,8 @@ async def complete_upload(visit: Visit) -> None:
         if name.startswith("checksum-"):
             content.append((f"Checksum{name.removeprefix('checksum-').upper()}", value))
             content.append(("ChecksumType", "COMPOSITE" if "-" in value else "FULL_OBJECT"))
-    await visit.answer_xml("CompleteMultipartUploadResult", content, headers=version_header(info))
+    headers = version_header(info) | encryption_header(visit)
+    await visit.answer_xml("CompleteMultipartUploadResult", content, headers=headers)
 
 
 async def abort_upload(visit: Visit) -> None:

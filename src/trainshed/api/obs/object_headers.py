@@ -9,6 +9,7 @@ from email.utils import formatdate
 from urllib.parse import quote
 
 from trainshed.api.obs.acl import read_acl_header
+from trainshed.api.obs.encryption import check_encryption, encryption_header
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.tagging import read_tag_header
 from trainshed.api.obs.visit import Visit
@@ -75,14 +76,10 @@ class About:
 
 def _refuse_unkept(visit: Visit) -> None:
     """Refuse what a client would rely on, and what is not done here: it must not be taken silently."""
-    encrypted, locked = f"{visit.prefix}server-side-encryption", f"{visit.prefix}object-lock-"
-    for name in visit.headers:
-        if name.startswith(encrypted):
-            raise S3Error(
-                "NotImplemented", "Objects are not encrypted here: leave server-side encryption out."
-            )
-        if name.startswith(locked):
-            raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
+    check_encryption(visit)
+    locked = f"{visit.prefix}object-lock-"
+    if any(name.startswith(locked) for name in visit.headers):
+        raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
     if visit.option("write-offset-bytes"):
         raise S3Error("NotImplemented", "Objects grow by OBS's append only.")
 
@@ -164,6 +161,7 @@ def object_headers(visit: Visit, info: ObjectInfo, *, is_whole: bool = True) -> 
             headers[f"x-amz-{name}"] = value
             headers["x-amz-checksum-type"] = "COMPOSITE" if "-" in value else "FULL_OBJECT"
     headers.update(version_header(info))
+    headers.update(encryption_header(visit))
     if info.attributes.get("tagging"):
         headers["x-amz-tagging-count"] = str(info.attributes["tagging"].count("&") + 1)
     # The OBS SDK looks for these whatever dialect it speaks.

@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from trainshed.api.obs.body import BodyReader, receive, receive_document
 from trainshed.api.obs.conditions import check_copy_source, read_delete_condition, read_write_condition
+from trainshed.api.obs.encryption import encryption_header
 from trainshed.api.obs.errors import S3Error, translate_error
 from trainshed.api.obs.object_headers import read_about, read_permissions, read_storage_class, version_header
 from trainshed.api.obs.visit import Visit
@@ -49,7 +50,7 @@ async def put_object(visit: Visit) -> None:
         )
 
     info, checksum = await receive(visit, begin, is_object=True)
-    headers = {"etag": f'"{info.etag}"', **version_header(info)}
+    headers = {"etag": f'"{info.etag}"', **version_header(info), **encryption_header(visit)}
     for name, value in checksum.items():
         headers[f"x-amz-{name}"] = value
         headers["x-amz-checksum-type"] = "FULL_OBJECT"
@@ -102,7 +103,8 @@ async def copy_object(visit: Visit) -> None:
         storage_class = read_storage_class(visit)
         condition = read_write_condition(visit.headers)
         if directive == "COPY":
-            if (source, key, version) == (visit.bucket, visit.key, "") and not storage_class:
+            is_itself = (source, key, version) == (visit.bucket, visit.key, "")
+            if is_itself and not (storage_class or visit.option("server-side-encryption")):
                 raise S3Error(
                     "InvalidRequest",
                     "This copy request is illegal because it is trying to copy an object to itself without"
@@ -144,7 +146,7 @@ async def copy_object(visit: Visit) -> None:
     for name, value in info.attributes.items():
         if name.startswith("checksum-"):
             content.append((f"Checksum{name.removeprefix('checksum-').upper()}", value))
-    headers = version_header(info)
+    headers = version_header(info) | encryption_header(visit)
     if original.version_id:
         headers["x-amz-copy-source-version-id"] = original.version_id
     await visit.answer_xml("CopyObjectResult", content, headers=headers)

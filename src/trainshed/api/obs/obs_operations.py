@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainshed.api.obs.body import BodyReader, receive, receive_document
+from trainshed.api.obs.encryption import encryption_header
 from trainshed.api.obs.errors import S3Error
 from trainshed.api.obs.object_headers import read_about
 from trainshed.api.obs.object_writing import check_size
@@ -35,7 +36,8 @@ async def append_object(visit: Visit) -> None:
         )
 
     info, _ = await receive(visit, begin)
-    await visit.answer(200, {"etag": f'"{info.etag}"', "x-obs-next-append-position": str(info.size)})
+    headers = {"etag": f'"{info.etag}"', "x-obs-next-append-position": str(info.size)}
+    await visit.answer(200, headers | encryption_header(visit))
 
 
 async def rename(visit: Visit) -> None:

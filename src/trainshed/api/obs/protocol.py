@@ -3,7 +3,7 @@
 | about | operations |
 |---|---|
 | service | list buckets; `HEAD ?apiversion` (OBS) |
-| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`, `?cors`; `POST ?delete`; `POST` of a form |
+| bucket | create, head, delete, `?location`; list objects (v1, v2), `?uploads`, `?versions`; `?versioning`, `?acl`, `?policy`, `?tagging`, `?lifecycle`, `?cors`, `?encryption`; `POST ?delete`; `POST` of a form |
 | object | put, get, head, delete, copy; `?attributes`; `?uploads`, `?uploadId`; `?acl`, `?tagging`; OBS: `?append`, `?rename`, `?metadata` |
 | browsers | `OPTIONS` of buckets and objects |
 
@@ -22,6 +22,7 @@ from trainshed.api.obs import (
     bucket_operations,
     bucket_policy,
     cors,
+    encryption,
     fixed_settings,
     form_upload,
     lifecycle,
@@ -105,6 +106,9 @@ _BUCKET: dict[tuple[str, str], _Operation] = {
     ("GET", "cors"): cors.get_cors,
     ("PUT", "cors"): cors.put_cors,
     ("DELETE", "cors"): cors.delete_cors,
+    ("GET", "encryption"): encryption.get_encryption,
+    ("PUT", "encryption"): encryption.put_encryption,
+    ("DELETE", "encryption"): encryption.delete_encryption,
 }
 _OBJECT: dict[tuple[str, str], _Operation] = {
     ("GET", ""): object_reading.get_object,
