@@ -51,15 +51,13 @@ class Contender:
 
 
 def run_on_platform(client: Client, jobs: int, submitted: Callable[[], None], **more: str) -> None:
-    """Submit by the Python client, then ask until all have ended."""
+    """Submit by the Python client, then wait until all have ended."""
     job = {"command": "python -c pass", "flavor": "cpu.1", "network": "none", **more}
     names = [client.submit(job).id for _ in range(jobs)]
     submitted()
     deadline = time.monotonic() + _LONGEST
     # Jobs end roughly in their order: the last one is awaited first, then the list must agree.
-    while not client.get(names[-1]).is_ended:
-        _check(deadline)
-        time.sleep(_LOOK_EVERY)
+    client.wait(names[-1], timeout=_LONGEST)
     while not all(found.is_ended for found in client.jobs(limit=min(jobs, 200))):
         _check(deadline)
         time.sleep(_LOOK_EVERY)

@@ -36,6 +36,10 @@ __all__ = ["Client"]
 T = TypeVar("T")
 # How long a follower waits for a platform that is away before it gives up.
 _PATIENCE_SECONDS = 600.0
+# How long the platform keeps an answer back for whoever waits for a job's end.
+_LONG_ANSWER_SECONDS = 20.0
+_LOOK_SECONDS = 0.3
+_AWAY = ("no_connection", "connection_lost", "timeout")
 
 
 class Client(Directory):
@@ -248,22 +252,31 @@ class Client(Directory):
                 return
 
     def wait(self, job: str, timeout: float | None = None) -> Job:
-        """Wait until the job has ended."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """Wait until the job has ended. A platform that is away meanwhile is waited for, like the job."""
+        started = heard = time.monotonic()
         found = self.get(job)
+        path = _job_path(found.id)
         while not found.is_ended:
-            if deadline is None:
-                *_, found = self.watch(found.id)
-                continue
-            # A deadline must hold even when nothing happens, so it is asked for, not waited for.
-            if time.monotonic() >= deadline:
+            left = _LONG_ANSWER_SECONDS if timeout is None else started + timeout - time.monotonic()
+            if left <= 0:
                 raise Unavailable(
                     f"The job '{found.name}' is still {found.phase} after {timeout:g} s.",
                     hint=f"It goes on; `trainshed explain {found.name}` says what it does.",
                     code="timeout",
                 )
-            time.sleep(min(0.3, max(0.0, deadline - time.monotonic())))
-            found = self.get(found.id)
+            asked = time.monotonic()
+            try:
+                found = read_result(
+                    Job, self._transport.get(path, wait=round(min(left, _LONG_ANSWER_SECONDS), 3))
+                )
+                heard = time.monotonic()
+            except Unavailable as fault:
+                if fault.code not in _AWAY or time.monotonic() - heard > _PATIENCE_SECONDS:
+                    raise
+            # An older platform answers at once, and one that is away not at all: neither is asked all the time.
+            if not found.is_ended:
+                pause = asked + _LOOK_SECONDS - time.monotonic()
+                time.sleep(max(0.0, min(pause, left)))
         return found
 
     # --- changing -----------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from trainshed.client import Client
 from trainshed.client.results import Job
-from trainshed.model.errors import Conflict, InvalidInput, NotAuthenticated, NotFound
+from trainshed.model.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, Unavailable
 from trainshed.model.phase import Phase
 
 
@@ -144,7 +145,7 @@ def test_watch_tells_every_phase_and_ends(client: Client, submit: Callable[..., 
     api.begin_attempt(job_id)
     _until(lambda: any(job.phase == "Running" for job in seen))
     api.end_attempt(job_id, phase=Phase.FAILED)
-    reader.join(20)
+    reader.join(90)
     assert not reader.is_alive()
     phases = [job.phase for job in seen]
     assert phases[0] == "Creating"
@@ -161,6 +162,72 @@ def test_wait(client: Client, submit: Callable[..., str], api: Any) -> None:
     assert client.wait(job_id).succeeded
     timer.join()
     assert client.wait(job_id, timeout=60).succeeded
+
+
+def test_wait_gives_up_at_its_deadline(client: Client, submit: Callable[..., str]) -> None:
+    with pytest.raises(Unavailable, match="is still Creating after 1 s") as caught:
+        client.wait(submit(), timeout=1)
+    assert caught.value.code == "timeout"
+
+
+def test_wait_asks_once_and_is_answered_at_the_end(submit: Callable[..., str], api: Any) -> None:
+    job_id = submit()
+    api.begin_attempt(job_id)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with httpx.Client(base_url=api.url, timeout=60, headers=api.http().headers) as http:
+            answers.append(http.get(f"/api/v1/jobs/{job_id}", params={"wait": 50}).json())
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    # What changes on the way is no end.
+    api.change(job_id, detail="uploading")
+    api.end_attempt(job_id)
+    asking.join(60)
+    assert [answer["phase"] for answer in answers] == ["Completed"]
+
+
+def test_wait_of_an_answer_is_bounded(submit: Callable[..., str], api: Any) -> None:
+    path = f"/api/v1/jobs/{submit()}"
+    assert api.http().get(path, params={"wait": 0.1}).json()["phase"] == "Creating"
+    assert api.http().get(path, params={"wait": 3600}).status_code == 400
+    assert api.http().get(path, params={"wait": -1}).status_code == 400
+
+
+def test_wait_ends_for_a_token_that_is_revoked(client: Client, submit: Callable[..., str], api: Any) -> None:
+    job_id = submit()
+    api.begin_attempt(job_id)
+    token = client.create_token("watcher")
+    answers: list[int] = []
+
+    def ask() -> None:
+        headers = {"Authorization": f"Bearer {token.token}"}
+        with httpx.Client(base_url=api.url, timeout=60, headers=headers) as http:
+            answers.append(http.get(f"/api/v1/jobs/{job_id}", params={"wait": 50}).status_code)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    client.revoke_token(token.id)
+    api.end_attempt(job_id)
+    asking.join(60)
+    assert answers == [401]
+
+
+def test_wait_outlives_a_restart_of_the_platform(
+    client: Client, submit: Callable[..., str], api: Any
+) -> None:
+    job_id = submit()
+    api.begin_attempt(job_id)
+    found: list[Job] = []
+    waiting = threading.Thread(target=lambda: found.append(client.wait(job_id, timeout=90)))
+    waiting.start()
+    _until(lambda: "/api/v1/jobs/{job}" in api.http().get("/metrics").text)
+    api.kill()
+    api.start()
+    api.end_attempt(job_id)
+    waiting.join(90)
+    assert [job.phase for job in found] == ["Completed"]
 
 
 def test_stranger_sees_nothing(client: Client, submit: Callable[..., str], api: Any) -> None:

@@ -34,7 +34,7 @@ from trainshed.api.native.request_statistics import RequestStatistics
 from trainshed.api.native.streaming import StreamThreads
 from trainshed.model.job_spec import JobSpec
 from trainshed.services.platform import Platform
-from trainshed.services.pulse import read_pulses
+from trainshed.services.pulse import PulseReader
 
 __all__ = ["PREFIX", "create_app"]
 
@@ -81,7 +81,8 @@ def _create_api(platform: Platform) -> FastAPI:
     app.state.statistics = RequestStatistics()
     app.state.threads = StreamThreads()
     app.state.tunnels = set()
-    app.state.board = PulseBoard(lambda job_ids: read_pulses(platform, job_ids))
+    pulses = PulseReader(platform)
+    app.state.board = PulseBoard(pulses.read, pulses.is_current)
     install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(tokens.open_router, prefix=PREFIX)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from trainshed.api.authentication import CallerOf, PlatformOf
+from trainshed.api.authentication import CallerOf, PlatformOf, authenticate
 from trainshed.api.native.event_stream import EVENT_STREAM, HEARTBEAT, format_event
 from trainshed.api.native.models import Model, RequestModel
 from trainshed.api.native.streaming import OpenAnswer, TokenCheck
@@ -29,6 +31,8 @@ __all__ = ["router"]
 router = APIRouter(tags=["jobs"])
 _HEARTBEAT_SECONDS = 15.0
 _PAUSE_SECONDS = 1.0
+# Proxies give up on an answer that takes longer than a minute.
+_LONGEST_WAIT = 50.0
 
 
 class JobList(Model):
@@ -118,9 +122,40 @@ def submit_job(
 
 
 @router.get("/jobs/{job}", summary="Show a job")
-def get_job(platform: PlatformOf, caller: CallerOf, job: str) -> JobView:
+async def get_job(
+    platform: PlatformOf,
+    caller: CallerOf,
+    job: str,
+    request: Request,
+    wait: Annotated[
+        float,
+        Query(ge=0, le=_LONGEST_WAIT, description="Answer when it has ended, or after so many seconds."),
+    ] = 0.0,
+) -> JobView:
     """One job, by its name, its id or the unique beginning of its id."""
-    return jobs.get_job(platform, caller, job)
+    found = await anyio.to_thread.run_sync(jobs.get_job, platform, caller, job)
+    if not wait or Phase(found.phase).is_terminal:
+        return found
+    await _wait_for_end(request, found.id, wait)
+
+    def read_again() -> JobView:
+        # Much may have changed meanwhile, the caller's rights as well.
+        return jobs.get_job(platform, authenticate(platform, request, "GET"), found.id)
+
+    return await anyio.to_thread.run_sync(read_again)
+
+
+async def _wait_for_end(request: Request, job_id: str, seconds: float) -> None:
+    """Wait until a job has ended or is gone, at most so long. It costs no thread meanwhile."""
+    deadline = time.monotonic() + seconds
+    async with request.app.state.board.follow(job_id) as follower:
+        while (left := deadline - time.monotonic()) > 0:
+            follower.clear()
+            pulse = follower.pulse
+            if pulse is not None and (pulse.phase.is_terminal or pulse.deleted):
+                return
+            if await follower.wait(left) and follower.pulse is None:
+                return
 
 
 @router.delete("/jobs/{job}", status_code=204, summary="Delete a job")

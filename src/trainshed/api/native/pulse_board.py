@@ -38,6 +38,11 @@ class Follower:
         self._state: object = None
         self._news = asyncio.Event()
 
+    @property
+    def has_probe(self) -> bool:
+        """Whether there is more to look at than the job's row."""
+        return self._probe is not None
+
     def look(self) -> object:
         """What the probe sees now. Runs in a thread."""
         return self._probe() if self._probe is not None else None
@@ -66,8 +71,14 @@ class Follower:
 class PulseBoard:
     """All followers of this process."""
 
-    def __init__(self, read: Callable[[Collection[str]], dict[str, Pulse]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[Collection[str]], dict[str, Pulse]],
+        is_current: Callable[[Collection[str]], bool] = lambda _job_ids: False,
+    ) -> None:
         self._read = read
+        # Whether what was read last of these jobs is still so; asked in the event loop, so it must be quick.
+        self._is_current = is_current
         self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
         self._eager_until = 0.0
@@ -94,6 +105,9 @@ class PulseBoard:
         limiter = anyio.CapacityLimiter(1)
         while self._followers:
             followers = list(self._followers)
+            if self._is_quiet(followers):
+                await asyncio.sleep(self._pause())
+                continue
             try:
                 pulses, states, effort = await anyio.to_thread.run_sync(
                     self._look, followers, limiter=limiter
@@ -109,9 +123,17 @@ class PulseBoard:
             ]
             if any(news):
                 self._stay_eager()
-            pause = _EAGER_SECONDS if time.monotonic() < self._eager_until else _CALM_SECONDS
             # However many follow: looking takes a tenth of a core at most.
-            await asyncio.sleep(max(pause, 9 * effort))
+            await asyncio.sleep(max(self._pause(), 9 * effort))
+
+    def _is_quiet(self, followers: list[Follower]) -> bool:
+        """Whether nothing can be new: each has been told of what was read, and nobody has changed anything since."""
+        return all(follower.pulse and not follower.has_probe for follower in followers) and self._is_current(
+            {follower.job_id for follower in followers}
+        )
+
+    def _pause(self) -> float:
+        return _EAGER_SECONDS if time.monotonic() < self._eager_until else _CALM_SECONDS
 
     def _stay_eager(self) -> None:
         self._eager_until = time.monotonic() + _STAY_EAGER_SECONDS
