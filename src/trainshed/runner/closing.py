@@ -64,8 +64,10 @@ class Closing:
             self.reporter.enter("uploading")
             fault = upload_outputs(self.launch, self.open_store(), folders, self.log)
             if fault is not None:
+                from trainshed.runner.resting_place import tell_way
+
                 left_behind.append(f"outputs: {fault}")
-                ending = with_output_fault(ending, fault)
+                ending = with_output_fault(ending, fault, tell_way(self.folder))
         if work is not None:
             store, root = self.open_store(), self.folder.root
             fault = bring_checkpoints(self.launch, store, root, self.site.checkpoint_bytes, self.log.say)

@@ -69,8 +69,8 @@ def ending_for_others(outcome: str, reason: str) -> Ending:
     return Ending("failed", "node", "preempted", reason, hint)
 
 
-def with_output_fault(ending: Ending, fault: TrainshedError) -> Ending:
-    """A job whose results could not be stored has not completed, whatever its exit code says."""
+def with_output_fault(ending: Ending, fault: TrainshedError, way: str) -> Ending:
+    """A job whose results could not be stored has not completed, whatever its exit code says. `way` leads to them."""
     if ending.outcome != "completed":
         return ending
     return Ending(
@@ -78,7 +78,7 @@ def with_output_fault(ending: Ending, fault: TrainshedError) -> Ending:
         "platform",
         "output",
         f"The training ended well, but its outputs could not be uploaded: {fault.message}",
-        fault.hint or "The files are kept on the node; ask the administrator.",
+        f"{fault.hint} {way}".strip(),
     )
 
 

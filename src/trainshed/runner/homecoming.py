@@ -40,7 +40,8 @@ _LONGEST_WAIT_FOR_ROOM = 2.0
 def upload_outputs(
     launch: NodeLaunch, store: ObjectStore, folders: StagedFolders, log: PlatformLog
 ) -> TrainshedError | None:
-    """Upload every output folder; what could not be uploaded is returned, not raised."""
+    """Upload every output folder that can be; the first fault is returned, not raised."""
+    first: TrainshedError | None = None
     for output in launch.outputs:
         source = folders.output(output.name)
         if not source.is_dir() or source.is_symlink():
@@ -56,7 +57,11 @@ def upload_outputs(
             summary = try_again(upload, log.say)
         except TrainshedError as fault:
             log.say(f"output {output.name}: upload failed: {fault}")
-            return fault
+            first = first or fault
+            if fault.status < 500:
+                continue
+            # The store itself does not work, and was waited for: the next output would have to wait as long.
+            break
         log.say(
             f"output {output.name}: {count_files(summary.files)}, {format_size(summary.bytes)} "
             f"to obs://{output.bucket}/{output.prefix}"
@@ -64,7 +69,7 @@ def upload_outputs(
         )
         for skipped in summary.skipped[:20]:
             log.say(f"output {output.name}: left out {skipped}")
-    return None
+    return first
 
 
 def upload_logs(

@@ -50,6 +50,7 @@ class Reporter:
     def __init__(
         self, folder: RunFolder, launch: NodeLaunch, doorbell: str, *, is_durable: bool = True
     ) -> None:
+        self._folder = folder
         self._path = folder.status
         self._replace = write_durably if is_durable else write_whole
         self._doorbell = doorbell
@@ -110,6 +111,11 @@ class Reporter:
     def end(self, ending: Ending, log_sizes: dict[str, int], left_behind: tuple[str, ...]) -> None:
         """The node's run is over: the last thing that a runner writes."""
         now = time.time()
+        place = ""
+        if left_behind:
+            from trainshed.runner.resting_place import name_place
+
+            place = f" ({name_place(self._folder)})"
         entry = StageEntry(now, "ended", ending.message, "error" if ending.outcome == "failed" else "info")
         self._write(
             replace(
@@ -119,7 +125,7 @@ class Reporter:
                 ended_at=now,
                 timeline=(*self.report.timeline, entry),
                 log_sizes=log_sizes,
-                left_behind=left_behind,
+                left_behind=tuple(words + place for words in left_behind),
             ),
             must=True,
         )

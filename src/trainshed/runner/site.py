@@ -59,6 +59,8 @@ class Site:
     host_name: str = ""
     # Whether what the runner notes must outlive a crash of the machine. After one of a cluster's node nobody reads it.
     is_durable: bool = True
+    # The machine's name, where the platform is on another one.
+    machine: str = ""
     # How long a store that is away is waited for.
     store_patience: float = 30 * 60.0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ import pytest
 from trainshed.control.loop import run_loop
 from trainshed.daemon.control_wiring import build_control
 from trainshed.db.engine import begin, read
+from trainshed.db.events import events_of
 from trainshed.db.jobs import JobRow, change_job, insert_job, job_by_id
 from trainshed.db.users import list_users
 from trainshed.db.workspaces import list_workspaces
@@ -309,6 +311,30 @@ def station(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
         yield station
     finally:
         station.close()
+
+
+@pytest.mark.slow
+def test_who_misses_an_output_is_told_the_machine_and_the_folder(station: Station) -> None:
+    station.platform.store.create_bucket("vanishing", station.workspace.id)
+    job_id = station.submit(
+        parameters={"lines": 40, "pause": 0.1},
+        outputs={"early": "obs://vanishing/", "out": "obs://results/told/"},
+    )
+    _wait(lambda: "line 2" in station.log(job_id, 0, "rank-0"), 120, "the log while it runs")
+    station.platform.store.delete_bucket("vanishing")
+    job = station.wait(job_id)
+    assert job.ending is not None and job.ending["code"] == "output", job.ending
+    [folder] = station.machines.glob(f"machine-0/trainshed-*/run-{job_id[:8]}-1-0-*")
+    assert f"`scp -r machine-0:{folder}/root .` gets them" in job.ending["hint"], job.ending
+    assert (folder / "root/outputs/early").is_dir() and (folder / "undelivered").exists()
+    assert job.ending["hint"] in station.log(job_id, 0, "platform")
+    with read(station.platform.engine) as connection:
+        told = [event.message for event in events_of(connection, job_id)]
+    kept = [words for words in told if "kept in the run folder: outputs: " in words]
+    assert kept and kept[0].endswith(f"(machine-0:{folder}/root)"), told
+    # The other output had nothing to do with it.
+    assert [info.key for info in station.platform.store.walk("results", "told/")] == ["told/model-0.txt"]
+    shutil.rmtree(folder)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from trainshed.durable import write_whole
 from trainshed.model.home import RunFolder
 from trainshed.runner.remote.node_caches import input_cache
+from trainshed.runner.remote.node_facts import node_name
 from trainshed.runner.remote.node_folder import bell_file, require_shared_folder
 from trainshed.runner.site import PlatformPort, Site
 from trainshed.store.remote.http_connection import as_host
@@ -60,6 +61,7 @@ def write_files(folder: RunFolder, root: Path, ticket: dict[str, Any], token: st
         ca_bundle=bundle,
         host_name=given["host_name"],
         is_durable=False,
+        machine=node_name(os.environ),
         store_patience=float(given["patience"]),
     )
     write_whole(folder.site, asdict(site))
