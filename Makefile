@@ -25,7 +25,7 @@ demo-down:
 	@.venv/bin/trainshed down --home .demo/home
 
 test: check
-	$(VENV_PYTHON) -m pytest --durations=25 -n $(WORKERS) --dist loadfile
+	$(VENV_PYTHON) -m pytest --second-try --durations=25 -n $(WORKERS) --dist loadfile
 
 test-fast: setup
 	$(VENV_PYTHON) -m pytest -m 'not slow and not training' --durations=10 -n $(WORKERS) --dist loadfile

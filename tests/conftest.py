@@ -30,6 +30,34 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("patient")
 
+# How each test that passed at its second try only had failed at its first.
+FIRST_FAILURES: dict[str, str] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--second-try", action="store_true", help="try a slow test once more if it fails, and tell so"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("second_try"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow") or item.get_closest_marker("training"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.outcome == "rerun":
+        FIRST_FAILURES[report.nodeid] = report.longreprtext
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, failure in FIRST_FAILURES.items():
+        terminalreporter.section(f"tried twice: {name}")
+        terminalreporter.write_line(failure)
+
 
 @dataclass(frozen=True)
 class CliResult:
