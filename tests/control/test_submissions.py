@@ -29,6 +29,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.gate = threading.Event()
+        self.begun: list[str] = []
         self.taken: list[str] = []
         self.fault: Exception | None = None
         self.described: list[str] = []
@@ -37,7 +38,8 @@ class Scheduler:
         return [Node("n1", cpus=4, memory_mb=8000, engine="slurm", pool="lab")]
 
     def submit(self, launch: AttemptLaunch) -> None:
-        assert self.gate.wait(60)
+        self.begun.append(launch.job_id)
+        assert self.gate.wait(240)
         self.taken.append(f"{launch.job_id}/{launch.attempt}")
         if self.fault is not None:
             raise self.fault
@@ -97,16 +99,22 @@ def test_a_slow_scheduler_holds_up_nobody_and_a_stop_waits_for_it(make_station: 
     loop = ControlLoop(station.control)
     loop.pass_once()
     assert all(station.job(job_id).detail == Detail.IN_SLURM.value for job_id in jobs)
+    station.until(lambda: sorted(scheduler.begun) == sorted(jobs[:4]))
     station.ask_stop(jobs[0])
     # While it is being handed over nobody can say that it was never started.
     loop.pass_once()
     assert scheduler.described == [] and not station.job(jobs[0]).phase.is_terminal
+    # Of one that waits for its turn behind the others everybody can.
+    station.ask_stop(jobs[5])
+    loop.pass_once()
+    assert station.job(jobs[5]).phase is Phase.TERMINATED
+    assert scheduler.described == [jobs[5]] and scheduler.taken == []
     scheduler.gate.set()
-    station.until(lambda: len(scheduler.taken) == len(jobs))
+    station.until(lambda: len(scheduler.taken) == 5)
     loop._submissions.close()
     loop.pass_once()
-    assert sorted(scheduler.taken) == sorted([*(f"{job_id}/1" for job_id in jobs), f"cancel {jobs[0]}"])
-    waits = [station.job(job_id).wait for job_id in jobs[1:]]
-    assert waits == [{"reason": "It waits.", "hint": ""}] * 5
+    assert sorted(scheduler.taken) == sorted([*(f"{job_id}/1" for job_id in jobs[:5]), f"cancel {jobs[0]}"])
+    waits = [station.job(job_id).wait for job_id in jobs[1:5]]
+    assert waits == [{"reason": "It waits.", "hint": ""}] * 4
     loop._doorbell.close()
     loop._creation.close()

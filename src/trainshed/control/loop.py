@@ -137,7 +137,9 @@ class ControlLoop:
                     continue
                 if not job.phase.holds_devices and not queue.is_handed_over(job):
                     continue
-                if self._submissions.is_under_way(job.id, attempt.attempt):
+                if self._submissions.is_under_way(job.id, attempt.attempt) and not (
+                    job.stop_requested and self._submissions.withdraw(job.id, attempt.attempt)
+                ):
                     continue
                 freed |= watch_job(control, job, attempt, queue, self._submissions, notes)
             except Exception:

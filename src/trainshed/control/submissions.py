@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainshed.control.context import Control
 from trainshed.control.wait_notes import WaitNotes
@@ -33,7 +33,8 @@ class Submissions:
         self._control = control
         self._pool = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="submission")
         self._lock = threading.Lock()
-        self._under_way: set[tuple[str, int]] = set()
+        # None for the moment before it has its place in the queue.
+        self._under_way: dict[tuple[str, int], Future[None] | None] = {}
 
     def is_under_way(self, job_id: str, attempt: int) -> bool:
         """Whether somebody hands this attempt over at this moment: what is seen of it is no truth yet."""
@@ -46,8 +47,23 @@ class Submissions:
         with self._lock:
             if name in self._under_way:
                 return
-            self._under_way.add(name)
-        self._pool.submit(self._submit, job, attempt, flavor, pool)
+            self._under_way[name] = None
+        future = self._pool.submit(self._submit, job, attempt, flavor, pool)
+        with self._lock:
+            if name in self._under_way:
+                self._under_way[name] = future
+
+    def withdraw(self, job_id: str, attempt: int) -> bool:
+        """Take an attempt back that nobody wants any more; False when somebody hands it over at this moment.
+
+        Where the scheduler is gone, those that wait for their turn behind hanging commands need not wait to be stopped.
+        """
+        with self._lock:
+            future = self._under_way.get((job_id, attempt))
+            if future is None or not future.cancel():
+                return (job_id, attempt) not in self._under_way
+            del self._under_way[job_id, attempt]
+            return True
 
     def close(self) -> None:
         """Wait for those that have begun; the others are handed over by the next loop."""
@@ -66,7 +82,7 @@ class Submissions:
         finally:
             # Nobody is rung: the loop looks soon enough, and where nobody answers it must not look all the time.
             with self._lock:
-                self._under_way.discard((job.id, attempt.attempt))
+                self._under_way.pop((job.id, attempt.attempt), None)
 
     def _launch(self, job: JobRow, attempt: AttemptRow, flavor: Flavor, pool: Pool) -> AttemptLaunch:
         with read(self._control.database) as connection:
