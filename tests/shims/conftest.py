@@ -109,7 +109,7 @@ def make_world(way: str, python: str, tmp_path: Path, server: Any) -> Iterator[W
     try:
         if way == "broker":
             broker = Broker(tmp_path / "broker.sock")
-            broker.start([Binding(str(folder), str(folder), True)], store, workspace)
+            broker.start([Binding(str(folder), str(folder), True)], lambda: store, workspace)
             variables = {"TRAINSHED_BROKER": str(tmp_path / "broker.sock")}
         else:
             variables = {

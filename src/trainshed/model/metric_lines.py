@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainshed.model.late_pattern import late_pattern
 from trainshed.model.metric_names import clean_name, is_metric_name
 from trainshed.model.metric_point import (
     MetricPoint,
@@ -35,7 +36,7 @@ _NUMBER = r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,4})?|[+-
 _VALUE = rf"(?:[\w.]{{1,40}}\()?(?P<value>(?i:{_NUMBER}))"
 
 
-_ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b[@-Z\\-_]|\x08")
+_ANSI = late_pattern(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b[@-Z\\-_]|\x08")
 # What a line must hold at all to be looked at: this refuses most lines in one pass.
 _HINTS = (
     *(
@@ -107,44 +108,44 @@ _LOG_WORDS = frozenset(
 )
 
 _COUNT = r"(?P<{0}>\d{{1,15}})(?: {{0,8}}/ {{0,8}}(?P<{0}_total>\d{{1,15}}))?"
-_EPOCH = re.compile(
+_EPOCH = late_pattern(
     r"(?i)\bepoch(?:s|_num)? {0,4}[:=#]? {0,4}[\[(]? {0,8}(?P<epoch>\d{1,9}(?:\.\d{1,12})?)(?: {0,8}/ {0,8}\d{1,9})?"
 )
-_STEP = re.compile(
+_STEP = late_pattern(
     r"(?i)\b(?:global_?|train_?)?(?:step|iter|iteration|batch)s?\b {0,4}[:=#]? {0,4}[\[(]? {0,8}"
     + _COUNT.format("step")
 )
-_PAIR = re.compile(
+_PAIR = late_pattern(
     r"(?<![\w./%-])(?:(?P<qualifier>[A-Za-z]{3,10}) )?(?P<name>[A-Za-z][\w./@-]{0,48}?)"
     r"(?: {0,2}(?P<sign>[:=]) {0,12}| is:? {1,4}| )\[?"
     + _VALUE
     + r"(?![\w.]\w?)(?:/(?P<second>\d{1,15}(?:\.\d{1,20})?))?"
 )
-_TQDM = re.compile(r"\| {0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12}) \[\d")
-_QUOTED = re.compile(r"['\"](?P<name>[^'\"]{1,64})['\"] {0,4}: {0,4}" + _VALUE)
+_TQDM = late_pattern(r"\| {0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12}) \[\d")
+_QUOTED = late_pattern(r"['\"](?P<name>[^'\"]{1,64})['\"] {0,4}: {0,4}" + _VALUE)
 
-_EPOCH_HEADER = re.compile(r"Epoch {1,2}(\d{1,9}) ?/ ?\d{1,9}")
-_DASHES = re.compile(r"(?:step {1,8})?(?P<step>\d{1,12}) {0,4}/ {0,4}(?P<total>\d{1,12})\b(?P<rest>.*)")
-_DASH_PAIR = re.compile(r"- (?P<name>[A-Za-z][\w./]{0,48}): {0,4}\[?" + _VALUE)
-_DASH_TIME = re.compile(r"\b(\d{1,9}(?:\.\d{1,9})?)(s|ms|us)/(?:step|epoch)")
-_MINDVISION_STEP = re.compile(
+_EPOCH_HEADER = late_pattern(r"Epoch {1,2}(\d{1,9}) ?/ ?\d{1,9}")
+_DASHES = late_pattern(r"(?:step {1,8})?(?P<step>\d{1,12}) {0,4}/ {0,4}(?P<total>\d{1,12})\b(?P<rest>.*)")
+_DASH_PAIR = late_pattern(r"- (?P<name>[A-Za-z][\w./]{0,48}): {0,4}\[?" + _VALUE)
+_DASH_TIME = late_pattern(r"\b(\d{1,9}(?:\.\d{1,9})?)(s|ms|us)/(?:step|epoch)")
+_MINDVISION_STEP = late_pattern(
     r"Epoch:\[ {0,8}(?P<epoch>\d{1,9})/ {0,8}\d{1,9}\], step:\[ {0,8}(?P<step>\d{1,12})/ {0,8}(?P<total>\d{1,12})\],"
     rf" loss:\[(?P<loss>(?i:{_NUMBER}))/(?P<avg>(?i:{_NUMBER}))\], time:(?P<time>[\d.]{{1,20}}) ms"
     rf"(?:, lr:(?P<lr>{_NUMBER}))?"
 )
-_EPOCH_TIME = re.compile(
+_EPOCH_TIME = late_pattern(
     r"(?:Train e|E)poch time: (?P<epoch>[\d.]{1,20}) ms, per step time: (?P<step>[\d.]{1,20}) ms"
     rf"(?:, avg loss: (?P<loss>(?i:{_NUMBER})))?"
 )
-_COST_TIME = re.compile(
+_COST_TIME = late_pattern(
     r"epoch {0,2}:? {0,4}(?P<epoch>\d{1,9}) cost time ?= ?(?P<time>[\d.]{1,30}) ?s?, train step num: (?P<steps>\d{1,12}),"
     r" one step time: (?P<step>[\d.]{1,30}) ?ms(?:, train samples per second of cluster: (?P<rate>[\d.]{1,30}))?"
 )
-_MINDSPORE_LOSS = re.compile(
+_MINDSPORE_LOSS = late_pattern(
     rf"epoch: (?P<epoch>\d{{1,9}}) step: (?P<step>\d{{1,12}}), loss is (?P<loss>(?i:{_NUMBER}))"
 )
-_EVAL_RESULT = re.compile(r"Eval result: epoch (?P<epoch>\d{1,9}), metrics: (?P<rest>\{.*)")
-_BEST = re.compile(rf"End of validation the best (?P<name>\w{{1,40}}) is: {{1,8}}(?P<value>(?i:{_NUMBER}))")
+_EVAL_RESULT = late_pattern(r"Eval result: epoch (?P<epoch>\d{1,9}), metrics: (?P<rest>\{.*)")
+_BEST = late_pattern(rf"End of validation the best (?P<name>\w{{1,40}}) is: {{1,8}}(?P<value>(?i:{_NUMBER}))")
 
 
 class MetricParser:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from trainshed.model.errors import InvalidInput
+from trainshed.model.late_pattern import late_pattern
 
 __all__ = [
     "ObsUrl",
@@ -17,9 +18,9 @@ __all__ = [
     "parse_obs_url",
 ]
 
-_JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_IPV4 = re.compile(r"\d+\.\d+\.\d+\.\d+")
+_JOB_NAME = late_pattern(r"[A-Za-z0-9_-]{1,64}")
+_BUCKET = late_pattern(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_IPV4 = late_pattern(r"\d+\.\d+\.\d+\.\d+")
 
 
 @dataclass(frozen=True)

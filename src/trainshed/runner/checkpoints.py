@@ -8,13 +8,13 @@ written itself, and the first one also what nobody has touched.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from trainshed.model.errors import NotFound, TrainshedError
+from trainshed.model.late_pattern import late_pattern
 from trainshed.model.launch_plan import NodeLaunch
 from trainshed.model.size import count_files, format_size
 from trainshed.runner.checkpoint_look import (
@@ -33,7 +33,7 @@ from trainshed.store.transfer import TransferSummary, download_tree, upload_tree
 
 __all__ = ["bring_checkpoints", "checkpoint_folder", "latest_attempt", "stage_checkpoints"]
 
-_ATTEMPT = re.compile(r"attempt-(\d+)/node-(\d+)\.complete")
+_ATTEMPT = late_pattern(r"attempt-(\d+)/node-(\d+)\.complete")
 
 
 def latest_attempt(store: ObjectStore, job_id: str, nodes: int, before: int) -> int:

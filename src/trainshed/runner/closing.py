@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainshed.model.attempt import Ending
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
-from trainshed.runner.checkpoints import bring_checkpoints
 from trainshed.runner.endings import farewell, with_output_fault
 from trainshed.runner.homecoming import export_logs, log_streams, upload_logs, upload_metrics, upload_outputs
 from trainshed.runner.leftovers import upload_leftovers
@@ -20,7 +19,9 @@ from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.site import Site
 from trainshed.runner.staging import StagedFolders
 from trainshed.runner.work_folders import WorkFolders
-from trainshed.store.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from trainshed.store.object_store import ObjectStore
 
 __all__ = ["Closing"]
 
@@ -48,6 +49,8 @@ class Closing:
             self.log.say(farewell(ending))
             self._bring_logs(left_behind)
         except Exception as fault:
+            import traceback
+
             self.note(traceback.format_exc())
             left_behind.append(f"unexpected: {fault}")
         sizes = {stream: _size(path) for stream, path in log_streams(self.launch, self.folder).items()}
@@ -70,9 +73,12 @@ class Closing:
                 ending = with_output_fault(ending, fault, tell_way(self.folder))
         if work is not None:
             store, root = self.open_store(), self.folder.root
-            fault = bring_checkpoints(self.launch, store, root, self.site.checkpoint_bytes, self.log.say)
-            if fault is not None:
-                left_behind.append(f"checkpoints: {fault}")
+            if self.launch.checkpoints is not None:
+                from trainshed.runner.checkpoints import bring_checkpoints
+
+                fault = bring_checkpoints(self.launch, store, root, self.site.checkpoint_bytes, self.log.say)
+                if fault is not None:
+                    left_behind.append(f"checkpoints: {fault}")
             fault = upload_leftovers(
                 work,
                 store,

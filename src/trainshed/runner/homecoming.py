@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import RunFolder
@@ -16,10 +16,10 @@ from trainshed.model.size import count_files, format_size
 from trainshed.runner.log_archive import ARCHIVE_BUCKET, LogArchive, archive_prefix
 from trainshed.runner.reporter import PlatformLog
 from trainshed.runner.staging import StagedFolders
-from trainshed.store.object_store import ObjectStore
 from trainshed.store.outage import GIVEN_UP
-from trainshed.store.tenancy import require_own_bucket
-from trainshed.store.transfer import upload_tree
+
+if TYPE_CHECKING:
+    from trainshed.store.object_store import ObjectStore
 
 __all__ = [
     "export_logs",
@@ -41,6 +41,9 @@ def upload_outputs(
     launch: NodeLaunch, store: ObjectStore, folders: StagedFolders, log: PlatformLog
 ) -> TrainshedError | None:
     """Upload every output folder that can be; the first fault is returned, not raised."""
+    from trainshed.store.tenancy import require_own_bucket
+    from trainshed.store.transfer import upload_tree
+
     first: TrainshedError | None = None
     for output in launch.outputs:
         source = folders.output(output.name)
@@ -94,6 +97,8 @@ def export_logs(
     """Write the archived logs to the destination that the job names, if it names one."""
     if not launch.log_bucket:
         return None
+    from trainshed.store.tenancy import require_own_bucket
+
     try:
         require_own_bucket(store, launch.log_bucket, launch.workspace_id)
         for item in exported_objects(launch, folder):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.model.home import RunFolder
+from trainshed.model.late_pattern import late_pattern
 from trainshed.runner.work_folders import WorkFolder, WorkFolders
 from trainshed.store.folder_tree import FileGone, FolderTree
 
@@ -29,8 +29,8 @@ _MOST_PER_TURN = 8 << 20
 _TAIL_BYTES = 64 << 10
 
 # Path below a working folder -> name of the log.
-_NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), name)
+_NAMES = tuple(
+    (late_pattern(pattern), name)
     for pattern, name in (
         (r"(?:.*/)?(workerlog\.\d{1,5})", r"\1"),
         (r"(?:.*/)?(worker_\d{1,5}\.log)", r"\1"),

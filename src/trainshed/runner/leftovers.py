@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trainshed.model.errors import TrainshedError
 from trainshed.model.masking import Masker
@@ -14,7 +15,9 @@ from trainshed.runner.launcher_logs import name_launcher_log
 from trainshed.runner.log_archive import ARCHIVE_BUCKET
 from trainshed.runner.work_folders import NewFile, WorkFolders
 from trainshed.store.folder_tree import FileGone, FolderTree
-from trainshed.store.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from trainshed.store.object_store import ObjectStore
 
 __all__ = ["LEFTOVERS", "MOST_FILES", "choose_leftovers", "upload_leftovers"]
 

@@ -11,9 +11,12 @@ import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainshed.model.masking import Masker
-from trainshed.store.object_store import ObjectInfo, ObjectStore
+
+if TYPE_CHECKING:
+    from trainshed.store.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["ARCHIVE_BUCKET", "LogArchive", "archive_prefix", "punch_hole"]
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from trainshed.model.attempt import NodeReport
 from trainshed.model.home import RunFolder
+from trainshed.model.late_pattern import compile_patterns
 from trainshed.model.launch_plan import NodeLaunch, learn_types
 from trainshed.runner.gang import is_gang, join_gang
-from trainshed.runner.node_run import NodeRun, load_rest
+from trainshed.runner.late_modules import load_rest
+from trainshed.runner.node_run import NodeRun
 from trainshed.runner.salvage import salvage_node
 from trainshed.runner.sandbox import claim_namespace
 from trainshed.runner.sandbox.init_program import compile_init
@@ -38,6 +40,7 @@ def warm_up() -> None:
     load_rest()
     for name in _LATE:
         importlib.import_module(f"trainshed.{name}")
+    compile_patterns()
     learn_types(NodeLaunch, Site, NodeReport)
     compile_init()
 

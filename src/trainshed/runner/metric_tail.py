@@ -7,9 +7,10 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainshed.model.metric_lines import MetricParser, MetricPoint
+if TYPE_CHECKING:
+    from trainshed.model.metric_lines import MetricParser, MetricPoint
 
 __all__ = ["MetricTail"]
 
@@ -27,7 +28,7 @@ class _Tail:
     def __init__(self, path: Path, rank: int) -> None:
         self.path = path
         self.rank = rank
-        self.parser = MetricParser()
+        self._parser: MetricParser | None = None
         self._offset = 0
         self._rest = b""
         self._descriptor: int | None = None
@@ -56,6 +57,15 @@ class _Tail:
             self._rest = b""
         return lines
 
+    def points(self, line: str) -> list[MetricPoint]:
+        """The points that a line of this log holds."""
+        if self._parser is None:
+            # Not before there is something to read: many logs stay empty.
+            from trainshed.model.metric_lines import MetricParser
+
+            self._parser = MetricParser()
+        return self._parser.feed(line)
+
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -76,7 +86,7 @@ class MetricTail:
         rows: list[dict[str, Any]] = []
         for tail in self._logs:
             for line in tail.lines(final=final):
-                rows += [_row(now, tail.rank, point) for point in tail.parser.feed(line)]
+                rows += [_row(now, tail.rank, point) for point in tail.points(line)]
         for line in self._job_file.lines(final=final):
             row = _given(now, self._job_file.rank, line)
             if row is not None:

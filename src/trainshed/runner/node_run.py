@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import json
 import signal
 import sys
@@ -43,23 +42,7 @@ if TYPE_CHECKING:
     from trainshed.runner.training_watch import TrainingWatch
     from trainshed.store.object_store import ObjectStore
 
-__all__ = ["NodeRun", "load_rest"]
-
-# What is needed only when the job's processes run: loaded while they start.
-_REST = (
-    "broker.operations",
-    "closing",
-    "environment.index",
-    "launcher_logs",
-    "metric_tail",
-    "training_watch",
-)
-
-
-def load_rest() -> None:
-    """Load what a run needs late: nothing may be missing at its end that was there at its start."""
-    for name in _REST:
-        importlib.import_module(f"trainshed.runner.{name}")
+__all__ = ["NodeRun"]
 
 
 class _StopAsked(Exception):
@@ -246,9 +229,8 @@ class NodeRun:
             # From here on the attempt counts as run: it is never started again under this number.
             self._reporter.enter("training", launched=True)
             sandbox.start(processes, door.services(processes) if sandbox.kind != "none" else ())
-            load_rest()
             # Only now: threads must not be there when the job is started.
-            broker.start(sandbox.bindings, self._store, self._launch.workspace_id)
+            broker.start(sandbox.bindings, lambda: self._store, self._launch.workspace_id)
             if door.port and sandbox.kind != "none":
                 gate = Gate.open(self._folder.ssh_gate, sandbox.init_pid, door.address, door.port)
             from trainshed.runner.launcher_logs import LauncherLogs

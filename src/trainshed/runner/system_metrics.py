@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from trainshed.model.flavor import DeviceKind
+if TYPE_CHECKING:
+    from trainshed.model.flavor import DeviceKind
 
 __all__ = ["SystemSampler", "UsageSource", "measure_processes"]
 
@@ -48,7 +47,11 @@ class SystemSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         program = {"nvidia": "nvidia-smi", "ascend": "npu-smi"}.get(device_kind)
-        self._program = shutil.which(program) if program and devices else None
+        self._program: str | None = None
+        if program and devices:
+            import shutil
+
+            self._program = shutil.which(program)
 
     def start(self) -> None:
         """Begin to ask for device use, where the node has devices and a tool that tells."""
@@ -177,6 +180,8 @@ def _number(text: str) -> float | None:
 
 
 def _ask(program: str, *arguments: str) -> str:
+    import subprocess
+
     try:
         answer = subprocess.run(
             [program, *arguments], capture_output=True, timeout=10, stdin=subprocess.DEVNULL, check=False

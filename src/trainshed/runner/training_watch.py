@@ -11,28 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainshed.model.attempt import Ending, RankExit
-from trainshed.model.diagnosis import diagnose_ranks
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch
-from trainshed.runner.gang import Gang
 from trainshed.runner.hang_watch import HangWatch
 from trainshed.runner.hold_watch import HoldWatch
 from trainshed.runner.idle_watch import Activity, IdleWatch, count_bytes
 from trainshed.runner.kept_folders import KeptFoldersWatch
-from trainshed.runner.launcher_logs import LauncherLogs
-from trainshed.runner.live_export import LiveExport
-from trainshed.runner.log_archive import LogArchive
-from trainshed.runner.log_shipping import LogShipping
-from trainshed.runner.metric_tail import MetricTail
+from trainshed.runner.late_modules import load_rest
 from trainshed.runner.reporter import PlatformLog, Reporter
 from trainshed.runner.sandbox import Sandbox, SandboxEnded
 from trainshed.runner.site import Site
 from trainshed.runner.system_metrics import SystemSampler
 from trainshed.runner.time_warning import TimeWarning
-from trainshed.store.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from trainshed.runner.gang import Gang
+    from trainshed.runner.launcher_logs import LauncherLogs
     from trainshed.runner.live_checkpoints import LiveCheckpoints
+    from trainshed.runner.live_export import LiveExport
+    from trainshed.runner.log_archive import LogArchive
+    from trainshed.runner.log_shipping import LogShipping
+    from trainshed.runner.metric_tail import MetricTail
+    from trainshed.store.object_store import ObjectStore
 
 __all__ = ["TrainingWatch"]
 
@@ -114,9 +114,9 @@ class TrainingWatch:
         kept = KeptFoldersWatch(Path(self._site.kept_folders), self._site.kept_quota_bytes)
         if self._launch.kept:
             kept.start()
-        exporter = LiveExport(self._launch, self._store, self._archive, self._folder, note)
-        exporter.start()
+        exporter = self._export(note)
         checkpoints = self._bring_checkpoints()
+        has_rest = False
         poller = select.poll()
         poller.register(sandbox.fileno(), select.POLLIN)
         if gang is not None and gang.fileno() >= 0:
@@ -146,6 +146,9 @@ class TrainingWatch:
                 if idle.look(now):
                     self._reporter.fall_idle(idle.idle_since)
                 if now >= next_metrics:
+                    if not has_rest:
+                        load_rest()
+                        has_rest = True
                     tail.read()
                     launcher_logs.read()
                     shipping.ship()
@@ -155,7 +158,8 @@ class TrainingWatch:
                     next_system = now + _SYSTEM_EVERY
         finally:
             sampler.stop()
-            exporter.stop()
+            if exporter is not None:
+                exporter.stop()
             if checkpoints is not None:
                 checkpoints.stop()
             kept.stop()
@@ -178,6 +182,10 @@ class TrainingWatch:
                 fault,
                 "Rerun the job; `trainshed doctor` checks this machine.",
             )
+        if not failed:
+            return Ending("completed")
+        from trainshed.model.diagnosis import diagnose_ranks
+
         return diagnose_ranks(
             ends,
             {rank: self._tail_of(rank) for rank, rank_exit in exits.items() if rank_exit.exit_code},
@@ -186,6 +194,16 @@ class TrainingWatch:
             node=self._launch.node_index,
             launcher_tails=launcher_logs.tails(),
         )
+
+    def _export(self, note: Callable[[str], None]) -> LiveExport | None:
+        """Begin to write the logs to the job's `log_url`, if it has one."""
+        if not self._launch.log_bucket:
+            return None
+        from trainshed.runner.live_export import LiveExport
+
+        exporter = LiveExport(self._launch, self._store, self._archive, self._folder, note)
+        exporter.start()
+        return exporter
 
     def _bring_checkpoints(self) -> LiveCheckpoints | None:
         """Begin to bring checkpoints home, where the end of the job may be too late for that."""

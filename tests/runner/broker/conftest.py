@@ -42,7 +42,7 @@ class Job:
                 Binding(str(self.tmp), "/tmp", True),
                 Binding(str(self.read_only), "/opt/environment", False),
             ],
-            self.store,
+            lambda: self.store,
             "ours",
         )
 

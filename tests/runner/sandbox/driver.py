@@ -133,7 +133,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         arguments = (os.path.realpath(sys.executable), "-c", request["before"])
         first.start([SandboxProcess(0, arguments, {}, "/", base / "before" / "logs" / "rank-0.log")])
         while not first.ended:
-            first.wait(10)
+            first.wait(90)
         first.close()
     sandbox = Sandbox(spec)
     processes = [
@@ -155,7 +155,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     time.sleep(request.get("dawdle", 0.0))
     sandbox.start(processes, door.services(processes))
     if broker is not None:
-        broker.start(sandbox.bindings, store, "ours")
+        broker.start(sandbox.bindings, lambda: store, "ours")
     gate = None
     if door.port:
         gate = Gate.open(run_folder / "ssh.sock", sandbox.init_pid, door.address, door.port)

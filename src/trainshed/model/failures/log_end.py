@@ -8,13 +8,13 @@ wait for each other complain until they meet.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from trainshed.model.attempt import Cause
 from trainshed.model.failures import KNOWN_FAILURES, KnownFailure
+from trainshed.model.late_pattern import late_pattern
 
 __all__ = ["UNKNOWN", "Finding", "read_log_end"]
 
@@ -23,33 +23,33 @@ _LINE_LIMIT = 500
 _MOST_LINES = 400
 # A traceback with so many lines behind it was survived; without one, what was said so long ago is no reason.
 _SURVIVED_AFTER = 60
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ANSI = late_pattern(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Launchers put the rank before each line: torchrun, mpirun --tag-output, torchrun --tee.
-_RANK_TAG = re.compile(r"^(?:\[rank(\d+)\]:|\[\d+,(\d+)\]<std(?:err|out)>:|\[default(\d+)\]:)[ \t]?")
+_RANK_TAG = late_pattern(r"^(?:\[rank(\d+)\]:|\[\d+,(\d+)\]<std(?:err|out)>:|\[default(\d+)\]:)[ \t]?")
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
-_PYTHON_ERROR = re.compile(
+_PYTHON_ERROR = late_pattern(
     r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout)\b(?::.*)?$"
 )
-_FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d{1,7})')
+_FRAME = late_pattern(r'^\s*File "([^"]{1,400})", line (\d{1,7})')
 _LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python", "<", "/shims/")
 # Said by whoever noticed that a process was gone; an error of its own beside it tells more.
 _LAUNCHER_WORDS = ("launcher", "interrupted")
-_RANK_WITHIN = re.compile(r"\bRank (\d+)\]")
-_IN_PASSING = re.compile(
+_RANK_WITHIN = late_pattern(r"\bRank (\d+)\]")
+_IN_PASSING = late_pattern(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|^\[?[IW]\d{4}\b|^\[[IW] |\w+Warning: |\b[Rr]etrying\b|\bRetry\(total="
 )
 # Such a line may belong to a failure; any other one is what a script writes while it works.
-_OF_A_FAILURE = re.compile(
+_OF_A_FAILURE = late_pattern(
     r"(?i)error|exception|traceback|fail|fatal|critical|fault|abort|kill|terminat|signal|exit|core dumped|time[ds]? ?out"
     r"|^\W*$|^\s|^[#@*<-]|^frame #|^\[?[EF]\d{4}\b|^\[[EF] "
 )
 # torchrun and mpirun name the process that failed.
 _NAMED_RANK = (
-    re.compile(r"^\s*rank\s*: (\d+) \(local_rank: \d+\)"),
-    re.compile(r"^Container rank (\d+) status failed"),
-    re.compile(r"noticed that process rank (\d+)\b"),
-    re.compile(r"^\s*Process name: \[.*[,@](\d+)\]"),
+    late_pattern(r"^\s*rank\s*: (\d+) \(local_rank: \d+\)"),
+    late_pattern(r"^Container rank (\d+) status failed"),
+    late_pattern(r"noticed that process rank (\d+)\b"),
+    late_pattern(r"^\s*Process name: \[.*[,@](\d+)\]"),
 )
 
 

@@ -74,6 +74,8 @@ class Broker:
         self.mount = Mount(socket_file, BROKER_PATH)
         self._file = socket_file
         self._folders: JobFolders | None = None
+        self._open_store: Callable[[], ObjectStore] | None = None
+        self._workspace_id = ""
         self._operations: Operations | None = None
         self._listener = _listen(socket_file)
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -87,13 +89,18 @@ class Broker:
         """Let the job's user, and nobody else, connect."""
         os.chown(self._file, uid, uid)
 
-    def start(self, bindings: Sequence[Binding], store: ObjectStore, workspace_id: str) -> None:
-        """Begin to serve: the job's writable folders are those of the bindings."""
+    def start(
+        self, bindings: Sequence[Binding], open_store: Callable[[], ObjectStore], workspace_id: str
+    ) -> None:
+        """Begin to serve: the job's writable folders are those of the bindings.
+
+        The store is opened, and what works with it loaded, when somebody asks for something: few jobs do.
+        """
         from trainshed.runner.broker.job_folders import JobFolders
-        from trainshed.runner.broker.operations import Operations
 
         self._folders = JobFolders(bindings)
-        self._operations = Operations(store, workspace_id, self._folders)
+        self._open_store = open_store
+        self._workspace_id = workspace_id
         self._thread = threading.Thread(target=self._accept, name="broker", daemon=True)
         self._thread.start()
 
@@ -178,7 +185,7 @@ class Broker:
         name = request.pop("op", None)
         operation: Callable[..., Any] | None = None
         if isinstance(name, str) and name in _OPERATIONS | _WITH_BODY | _TRANSFERS:
-            operation = getattr(self._operations, name)
+            operation = getattr(self._find_operations(), name)
         if operation is None:
             raise InvalidInput(f"The broker knows no operation '{str(name)[:40]}'.")
         extra: dict[str, Any] = {}
@@ -195,6 +202,15 @@ class Broker:
             answer, data = result
             return {**answer, "length": len(data)}, data
         return result, b""
+
+    def _find_operations(self) -> Operations:
+        from trainshed.runner.broker.operations import Operations
+
+        assert self._folders is not None and self._open_store is not None
+        with self._lock:
+            if self._operations is None:
+                self._operations = Operations(self._open_store(), self._workspace_id, self._folders)
+            return self._operations
 
     def _watch(self, connection: socket.socket) -> Callable[[int, int], None]:
         """Called after each file: ends a copy that nobody waits for any more."""

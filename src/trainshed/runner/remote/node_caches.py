@@ -9,16 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from trainshed.durable import remove_tree
+from trainshed.model.late_pattern import late_pattern
 
 __all__ = ["has_environment", "hold_environment", "input_cache", "is_tidy", "tidy_node"]
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = late_pattern(r"[0-9a-f]{64}")
 _TIDY_EVERY = 3600.0
 _UNUSED_PACKAGES_SECONDS = 30 * 24 * 3600.0
 

@@ -8,11 +8,11 @@ a group whose runner is dead can be told from a living one's and be removed.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from pathlib import Path
 
+from trainshed.model.late_pattern import late_pattern
 from trainshed.runner.sandbox.spec import Usage
 
 __all__ = ["ControlGroup", "remove_stale_groups"]
@@ -20,7 +20,7 @@ __all__ = ["ControlGroup", "remove_stale_groups"]
 ROOT = Path("/sys/fs/cgroup")
 WANTED = ("memory", "pids", "cpu")
 PERIOD = 100_000
-NAME = re.compile(r"trainshed-(\d+)-(\d+)-(\d+)-\d+")
+NAME = late_pattern(r"trainshed-(\d+)-(\d+)-(\d+)-\d+")
 _count = 0
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import mmap
-import tempfile
+import importlib
 from collections.abc import Callable, Mapping
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from trainshed.model.errors import TrainshedError
 from trainshed.store.pending_upload import PendingUpload
@@ -25,6 +23,7 @@ PART_BYTES = 8 << 20
 _UNDER_WAY = 2
 # 10,000 parts of one size would limit an object to 80 GB: later parts are larger.
 _GROW_EVERY = 1000
+_SMALL_BYTES = 64 << 10
 
 
 class PartsWriter(Protocol):
@@ -44,19 +43,52 @@ class PartsWriter(Protocol):
 
 
 class _Digests:
+    """The digests of bytes that come one after the other.
+
+    OpenSSL's code for them takes longer to load than a small object to send: where nothing else wants it, small objects
+    do with Python's own.
+    """
+
     def __init__(self, with_sha256: bool) -> None:
-        self.md5 = hashlib.md5(usedforsecurity=False)
-        self.sha256 = hashlib.sha256() if with_sha256 else None
+        self._first = bytearray()
+        self._md5: Any = None
+        self._sha256: Any = None
+        if with_sha256:
+            self._load(with_sha256=True)
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        self.md5.update(data)
-        if self.sha256 is not None:
-            self.sha256.update(data)
+        if self._md5 is None and len(self._first) + len(data) <= _SMALL_BYTES:
+            self._first += data
+            return
+        if self._md5 is None:
+            self._load()
+        self._md5.update(data)
+        if self._sha256 is not None:
+            self._sha256.update(data)
+
+    def md5(self) -> str:
+        """What the MD5 of all of them is, as hexadecimal digits."""
+        if self._md5 is not None:
+            return str(self._md5.hexdigest())
+        try:
+            own = importlib.import_module("_md5")
+        except ImportError:
+            own = importlib.import_module("hashlib")
+        return str(own.md5(self._first, usedforsecurity=False).hexdigest())
 
     def check(self, expected_md5: str, expected_sha256: str) -> None:
-        check_digest("MD5", self.md5.hexdigest(), expected_md5)
+        if expected_md5:
+            check_digest("MD5", self.md5(), expected_md5)
         if expected_sha256:
-            check_digest("SHA-256", self.sha256.hexdigest() if self.sha256 else "unknown", expected_sha256)
+            found = self._sha256.hexdigest() if self._sha256 is not None else "unknown"
+            check_digest("SHA-256", found, expected_sha256)
+
+    def _load(self, *, with_sha256: bool = False) -> None:
+        import hashlib
+
+        self._md5 = hashlib.md5(self._first, usedforsecurity=False)
+        self._sha256 = hashlib.sha256(self._first) if with_sha256 else None
+        self._first.clear()
 
 
 class ObjectUpload(PendingUpload):
@@ -120,7 +152,7 @@ class ObjectUpload(PendingUpload):
         try:
             self._digests.check(expected_md5, expected_sha256)
             if self._parts is None:
-                info = self._put(self._held, self._digests.md5.hexdigest(), attributes or {})
+                info = self._put(self._held, self._digests.md5(), attributes or {})
             else:
                 if self._held:
                     self._send(self._parts, len(self._held))
@@ -158,6 +190,8 @@ class PartReception(PendingUpload):
         self._deliver = send
         self._digests = _Digests(with_sha256)
         self._size = 0
+        import tempfile
+
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(WHOLE_BYTES)  # noqa: SIM115
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -179,6 +213,8 @@ class PartReception(PendingUpload):
             if self._size <= WHOLE_BYTES:
                 self._file.seek(0)
                 return self._deliver(self._file.read(), attributes or {})
+            import mmap
+
             self._file.flush()
             with mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) as mapped:
                 view = memoryview(mapped)

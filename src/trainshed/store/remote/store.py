@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import binascii
 import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from trainshed.model.errors import Conflict, InvalidInput, Unavailable
 from trainshed.model.names import check_key
-from trainshed.store.external.upload import ObjectUpload, PartsWriter
-from trainshed.store.object_store import FOLDER_TYPE, Bucket, Condition, Listing, ObjectInfo, Upload
+from trainshed.store.external.upload import ObjectUpload
 from trainshed.store.outage import Patience
-from trainshed.store.remote.append import AppendUpload
-from trainshed.store.remote.remote_file import RemoteFile
+from trainshed.store.records import FOLDER_TYPE, Bucket, Condition, Listing, ObjectInfo
 from trainshed.store.remote.wire import PlatformWire
 from trainshed.store.rules import checked_metadata, pieces_of
+
+if TYPE_CHECKING:
+    from trainshed.store.external.upload import PartsWriter
+    from trainshed.store.object_store import Upload
+    from trainshed.store.remote.remote_file import RemoteFile
 
 __all__ = ["RemoteStore", "open_remote_store"]
 
@@ -93,7 +95,7 @@ class RemoteStore:
             sent = {
                 **headers,
                 **_condition_headers(condition),
-                "content-md5": base64.b64encode(bytes.fromhex(md5)).decode(),
+                "content-md5": binascii.b2a_base64(bytes.fromhex(md5), newline=False).decode(),
             }
             return _info(
                 bucket, self._wire.call("PUT", _object(bucket), {"key": key}, headers=sent, body=data)
@@ -137,6 +139,8 @@ class RemoteStore:
 
     def append(self, bucket: str, key: str, position: int, **_: Any) -> Upload:
         """Begin bytes that go behind those of an appendable object; its size must be `position` at `commit`."""
+        from trainshed.store.remote.append import AppendUpload
+
         check_key(key)
 
         def send(data: bytes) -> ObjectInfo:
@@ -208,6 +212,8 @@ class RemoteStore:
         return info, cast(BinaryIO, io.BufferedReader(self._file(info, 0, info.size), _CHUNK))
 
     def _file(self, info: ObjectInfo, start: int, end: int) -> RemoteFile:
+        from trainshed.store.remote.remote_file import RemoteFile
+
         return RemoteFile(self._wire, _object(info.bucket), info, start, end)
 
     def fetch_to_file(self, bucket: str, key: str, target: int) -> ObjectInfo:
@@ -281,7 +287,11 @@ class _Parts:
 
     def send(self, number: int, data: bytes) -> tuple[int, str]:
         """Send a part; tells its number and ETag."""
-        md5 = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+        # Nobody sends parts who has not loaded it; small objects need none.
+        import hashlib
+
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        md5 = binascii.b2a_base64(digest, newline=False).decode()
         query = {**self._query, "number": str(number)}
         found = self._wire.call("PUT", self._path, query, headers={"content-md5": md5}, body=data)
         return number, found["etag"]
