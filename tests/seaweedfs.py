@@ -65,7 +65,9 @@ def find_weed(given: Path | None = None, cache: Path = CACHE) -> Path:
 def free_ports(count: int) -> list[int]:
     """Free ports of loopback, below those that SeaweedFS adds 10,000 to for its own use."""
     found: list[int] = []
-    ports = list(range(20_100, 20_200))
+    # They are bound a moment later: each of pytest's workers has ports of its own to look at.
+    lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw") or 0) % 4
+    ports = list(range(20_100 + lane * 100, 20_200 + lane * 100))
     random.shuffle(ports)
     for port in ports:
         with socket.socket() as probe, socket.socket() as second:

@@ -141,7 +141,7 @@ def test_in_the_foreground_ctrl_c_stops_everything(tmp_path: Path, support: Any)
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(90)
     assert process.returncode == 0
     assert "Trainshed" in said and str(home.path) in said and "Ctrl-C" in said
     assert re.search(r"/login\?code=\S{20,}", said)

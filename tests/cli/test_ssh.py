@@ -110,7 +110,7 @@ def test_a_port_of_the_job_is_reached(platform_up: Any, job: Any, support: Any) 
             assert caller.recv(100) == b"inside\n"
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(90) == 0
 
 
 def test_a_registered_key_opens_jobs_that_start_later(platform_up: Any, job: Any, key: Path) -> None:

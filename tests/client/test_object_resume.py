@@ -243,7 +243,7 @@ def test_a_killed_sync_is_continued(server: Any, client: ObjectClient, tmp_path:
     while count() < 10 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    process.wait(90)
     done = count()
     assert done >= 10
     report = (

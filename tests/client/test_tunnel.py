@@ -67,7 +67,7 @@ def open_to(serve: Serve) -> tuple[Tunnel, threading.Thread]:
     try:
         return open_tunnel(f"http://127.0.0.1:{listener.getsockname()[1]}", "tsh_x", "/api/v1/x"), thread
     except BaseException:
-        thread.join(10)
+        thread.join(90)
         raise
 
 
@@ -89,7 +89,7 @@ def test_bytes_arrive_in_every_form_of_message() -> None:
     assert data == b"onetwo" + large
     assert tunnel.reason == "over"
     tunnel.close()
-    thread.join(10)
+    thread.join(90)
 
 
 @pytest.mark.parametrize("size", [1, 125, 126, 65_535, 65_536, 200_000])
@@ -108,7 +108,7 @@ def test_bytes_are_sent_masked_and_whole(size: int) -> None:
     tunnel, thread = open_to(serve)
     tunnel.send(data)
     tunnel.finish()
-    thread.join(30)
+    thread.join(90)
     assert tunnel.receive() == b""
     assert tunnel.reason == "", "who said goodbye needs no reason"
     tunnel.close()
@@ -139,4 +139,4 @@ def test_a_stream_that_is_cut_says_so() -> None:
     assert tunnel.receive() == b""
     assert "was cut" in tunnel.reason
     tunnel.close()
-    thread.join(10)
+    thread.join(90)

@@ -45,11 +45,11 @@ def test_a_reader_does_not_wait_for_a_writer(engine: Engine) -> None:
         with begin(engine) as connection:
             connection.execute(text("INSERT INTO leases VALUES ('x', 'h', 0, 0)"))
             written.set()
-            assert seen.wait(20)
+            assert seen.wait(90)
 
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(write)
-        assert written.wait(20)
+        assert written.wait(90)
         with read(engine) as connection:
             assert connection.execute(text("SELECT count(*) FROM leases")).scalar() == 0
         seen.set()

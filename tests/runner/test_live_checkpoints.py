@@ -245,7 +245,7 @@ def test_too_much_stays_and_a_store_that_is_away_harms_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(store, "put", put)
         watch.start()
-        assert tried.wait(20)
+        assert tried.wait(90)
         watch.stop()
     assert watch._thread is not None and not watch._thread.is_alive()
     assert found(store, tmp_path / "2") == {}

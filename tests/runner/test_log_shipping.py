@@ -25,7 +25,7 @@ class SlowArchive(LogArchive):
     def ship(self, stream: str, spool: Path, *, final: bool = False) -> None:
         """Wait, then ship."""
         self.calls += 1
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(90)
         super().ship(stream, spool, final=final)
 
 

@@ -18,10 +18,10 @@ def test_who_can_write_to_the_log_is_ended_and_who_reads_it_is_not(tmp_path: Pat
         follower = subprocess.Popen(["sleep", "60"], stdin=reader)
     try:
         assert end_stragglers([log, tmp_path / "missing.log"]) == [writer.pid]
-        assert writer.wait(10) == -signal.SIGKILL
+        assert writer.wait(90) == -signal.SIGKILL
         assert stranger.poll() is None and follower.poll() is None
         assert end_stragglers([log]) == []
     finally:
         for process in (writer, stranger, follower):
             process.kill()
-            process.wait(10)
+            process.wait(90)

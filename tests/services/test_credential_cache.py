@@ -119,6 +119,6 @@ def test_threads_that_end_leave_no_connection_open(platform: Platform, token: st
     for _ in range(20):
         thread = threading.Thread(target=authenticate_token, args=(platform, token))
         thread.start()
-        thread.join(30)
+        thread.join(90)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) < before + 10

@@ -69,7 +69,7 @@ class Receiver:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
-        self.thread.join(10)
+        self.thread.join(90)
 
 
 @pytest.fixture
@@ -235,14 +235,14 @@ def test_two_senders_deliver_a_message_once(telling: Platform, ann: Caller, rece
     senders = [threading.Thread(target=run_delivery, args=(telling, stop)) for _ in range(3)]
     for sender in senders:
         sender.start()
-    deadline = 30.0
+    deadline = 90.0
     while len(receiver.seen) < 10 and deadline > 0:
         stop.wait(0.1)
         deadline -= 0.1
     stop.wait(0.5)
     stop.set()
     for sender in senders:
-        sender.join(20)
+        sender.join(90)
     ids = [json.loads(body)["id"] for _, body in receiver.seen]
     assert len(ids) == len(set(ids)) == 10
 
@@ -295,7 +295,7 @@ class Mailbox:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(90)
         self._loop.close()
 
 

@@ -136,7 +136,7 @@ def test_a_runner_that_is_here_already_is_started_in_the_same_process(tmp_path: 
         line = Path(f"/proc/{node.pid}/cmdline").read_bytes()
         assert b"\0-S\0-c\0# trainshed.runner" in line
         node.terminate()
-        assert node.wait(30) == 128 + 15, node.stderr.read()
+        assert node.wait(90) == 128 + 15, node.stderr.read()
 
 
 def test_the_start_script_holds_no_secret_and_survives_a_shell(tmp_path: Path) -> None:

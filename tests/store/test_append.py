@@ -63,7 +63,7 @@ def test_of_two_at_one_position_one_wins(store: ObjectStore, whole: Check) -> No
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(90)
         (winner,) = [end for end in ends if len(end) == 1]
         assert ends.count("position_not_equal_to_length") == 2
         assert read(store)[-1:] == winner.encode() and len(read(store)) == position + 1

@@ -62,7 +62,7 @@ def test_of_many_who_write_only_if_nothing_is_there_one_wins(store: ObjectStore)
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(90)
     assert sorted(ends) == ["precondition_failed"] * 7 + ["won"]
 
 

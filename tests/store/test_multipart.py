@@ -254,7 +254,7 @@ def test_two_complete_and_one_aborts_at_once(store: ObjectStore, whole: Check, b
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(90)
         assert set(ends) <= {combined(*bodies), "no_such_upload"}
         if not turn % 2:
             assert ends == [combined(*bodies)] * 2

@@ -68,7 +68,7 @@ class ApiServer:
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(90)
             self.process = None
 
     def client(self, token: str | None = None) -> Client:

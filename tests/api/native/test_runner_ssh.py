@@ -155,7 +155,7 @@ def test_bytes_go_both_ways_as_they_are(node: Any, tmp_path: Any) -> None:
         calls = SshCalls(inside, link.call_back)
         calls.answer(names)
         calls.answer(names)
-        thread.join(10)
+        thread.join(90)
         [connection] = found
         assert wanted_tunnels(folder) == []
         data = os.urandom(300_000)
@@ -190,7 +190,7 @@ def test_who_is_not_the_nodes_process_gets_nothing(api: Any, node: Any) -> None:
         assert is_refused(link, wrong)
     assert wanted_tunnels(folder) == [name] and not found
     socket_of_it = answer_tunnel(folder, name)
-    thread.join(10)
+    thread.join(90)
     assert len(found) == 1
     socket_of_it.close()
     found[0].close()
@@ -226,13 +226,13 @@ def start_node(api: Any, gate: SshGate, folder: Path, moment: str = "") -> Itera
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(90)
 
 
 def client_of(api: Any, gate: SshGate) -> Tunnel:
     """What `trainshed ssh-proxy` opens. Whoever waits in vain is told that the connection was cut."""
     tunnel = open_client_tunnel(api.url, api.token, f"/api/v1/jobs/{gate.job.id}/ssh/0")
-    tunnel._connection.settimeout(40)
+    tunnel._connection.settimeout(90)
     return tunnel
 
 
@@ -263,9 +263,9 @@ def test_who_waits_for_a_node_is_told_that_it_ended(api: Any, node: Any, tmp_pat
     with start_node(api, gate, tmp_path, "before-call") as process:
         caller = threading.Thread(target=lambda: found.append(client_of(api, gate)))
         caller.start()
-        process.wait(20)
+        process.wait(90)
         folder.status.write_text(json.dumps({"stage": "ended", "ending": {"outcome": "failed"}}))
-        caller.join(30)
+        caller.join(90)
     [tunnel] = found
     assert read_to_end(tunnel) == b"" and tunnel.reason == ENDED
     with pytest.raises(Conflict, match="have ended"):
@@ -283,7 +283,7 @@ def test_a_node_whose_processes_have_gone_hangs_up_at_once(node: Any, tmp_path: 
     calls.answer(wanted_tunnels(gate.folder))
     with serve_echo(inside) as listener:
         calls.answer(wanted_tunnels(gate.folder))
-        thread.join(10)
+        thread.join(90)
         found[0].close()
         listener.shutdown(socket.SHUT_RDWR)
     # One whose runner was killed leaves its gate, and nobody is behind it.
@@ -292,8 +292,8 @@ def test_a_node_whose_processes_have_gone_hangs_up_at_once(node: Any, tmp_path: 
             inside.ssh_gate.unlink()
         thread, found = call_in_background(gate)
         calls.answer(wanted_tunnels(gate.folder))
-        thread.join(10)
-        found[0].settimeout(20)
+        thread.join(90)
+        found[0].settimeout(90)
         assert found[0].recv(1) == b""
         found[0].close()
     link.close()
@@ -308,11 +308,20 @@ def test_a_node_that_is_not_heard_any_more_ends_its_sessions(api: Any, node: Any
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         long_ago = time.time() - 300
-        # A report may still be on its way through the platform.
-        for _ in range(40):
-            os.utime(folder.heard, (long_ago, long_ago))
-            time.sleep(0.05)
-        assert read_to_end(tunnel) == b""
+        is_over = threading.Event()
+
+        def age() -> None:
+            # A report may still be on its way through the platform.
+            while not is_over.wait(0.05):
+                os.utime(folder.heard, (long_ago, long_ago))
+
+        aging = threading.Thread(target=age)
+        aging.start()
+        try:
+            assert read_to_end(tunnel) == b""
+        finally:
+            is_over.set()
+            aging.join()
         assert tunnel.reason.startswith("The node has not been heard for")
         # One that has ended meanwhile is told so.
         folder.status.unlink()
@@ -339,7 +348,7 @@ def test_many_who_wait_do_not_keep_each_other_from_entering(api: Any, node: Any,
         time.sleep(0.02)
     with start_node(api, gate, tmp_path):
         for caller in callers:
-            caller.join(40)
+            caller.join(90)
     assert found == [b"banner"] * len(callers)
     link.close()
 
@@ -361,7 +370,7 @@ def test_a_platform_that_is_killed_ends_a_session_and_opens_the_next(
             caller.start()
             support.wait_until(lambda: wanted_tunnels(folder), seconds=90)
             calls.answer(wanted_tunnels(folder))
-            caller.join(30)
+            caller.join(90)
             tunnel = tunnels.pop()
             tunnel.send(b"x")
             assert tunnel.receive() == b"xx"

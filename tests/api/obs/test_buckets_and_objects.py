@@ -397,7 +397,7 @@ def test_virtual_hosts(s3: Any, server: Any) -> None:
     "line", ["OPTIONS * HTTP/1.1", "GET http://x/data/there HTTP/1.1", "GET // HTTP/1.1"]
 )
 def test_odd_targets_are_answered(filled: Any, server: Any, line: str) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=90) as wire:
         wire.sendall(f"{line}\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         status = int(wire.makefile("rb").readline().split()[1])
     assert 400 <= status < 500

@@ -169,7 +169,7 @@ def headers_only(server: Any, url: str, size: int, more: dict[str, str]) -> tupl
     lines += [f"{name}: {value}" for name, value in more.items()]
     with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-        connection.settimeout(30)
+        connection.settimeout(90)
         answer = b""
         while b"</Error>" not in answer and b'"where"' not in answer:
             piece = connection.recv(65536)

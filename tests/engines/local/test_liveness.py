@@ -41,5 +41,5 @@ def test_it_passes_to_a_child_without_a_gap_and_falls_with_it(tmp_path: Path) ->
         assert is_alive(path)
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
+        child.wait(90)
     assert not is_alive(path)

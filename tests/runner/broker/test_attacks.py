@@ -232,14 +232,14 @@ def test_a_copy_that_nobody_waits_for_ends(
 
     def slow_copy(source: int, target: int, size: int) -> None:
         began.set()
-        gone.wait(20)
+        gone.wait(90)
         copy(source, target, size)
 
     monkeypatch.setattr(near_copy, "copy_file", slow_copy)
     with job.connect() as connection:
         data = b'{"op": "download_tree", "bucket": "mine", "prefix": "data/", "path": "/cache/data"}'
         connection.sendall(struct.pack(">I", len(data)) + data)
-        assert began.wait(20)
+        assert began.wait(90)
     gone.set()
     job.broker.close()
     assert len(list((job.cache / "data").iterdir())) < 200

@@ -276,7 +276,7 @@ def test_a_killed_builder_leaves_no_process_and_nothing_that_harms_the_next(
     wait_for(lambda: "Building slow" in output.read_text())
     assert processes_with(str(folder))
     first.send_signal(signal.SIGKILL)
-    first.wait(10)
+    first.wait(90)
     wait_for(lambda: not processes_with(str(folder)))
     assert not (folder / environment.digest).exists()
     assert leftovers(folder)

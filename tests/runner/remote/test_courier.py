@@ -146,5 +146,5 @@ def test_a_job_at_work_is_never_given_up_but_its_results_do_not_wait_for_ever(fo
     thread.join(1.5)
     assert thread.is_alive() and not folder.stop.exists()
     finish(folder)
-    thread.join(30)
+    thread.join(90)
     assert outcomes == [GIVEN_UP]

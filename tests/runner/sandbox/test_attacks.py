@@ -420,7 +420,7 @@ TALK = """
 import socket
 def talk(port, data=b"hello"):
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=90) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
             answer = bytearray()

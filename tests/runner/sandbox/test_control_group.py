@@ -27,7 +27,7 @@ def test_a_group_limits_counts_and_goes() -> None:
         assert group.count_memory_kills() == 0
         # What is left inside when the group goes, goes with it.
         assert group.remove()
-        assert process.wait(10) == -9
+        assert process.wait(90) == -9
     finally:
         process.kill()
         process.wait()

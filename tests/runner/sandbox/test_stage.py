@@ -18,7 +18,7 @@ def test_nodes_that_make_the_same_folders_at_once_do_not_mind(tmp_path: Path) ->
     start = threading.Barrier(NODES)
 
     def make(turn: int) -> None:
-        start.wait(30)
+        start.wait(90)
         os.close(open_beneath(tmp_path, (f"turn-{turn}", "a", "b"), create=True))
 
     with ThreadPoolExecutor(NODES) as pool:

@@ -41,7 +41,7 @@ def test_a_writer_that_is_interrupted_while_it_waits_blocks_nobody(store: Embedd
 
     def hold(connection: sqlite3.Connection) -> None:
         begun.set()
-        go_on.wait(30)
+        go_on.wait(90)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -49,7 +49,7 @@ def test_a_writer_that_is_interrupted_while_it_waits_blocks_nobody(store: Embedd
     done: list[int] = []
     leader = threading.Thread(target=store._transactions.write, args=(hold,))
     leader.start()
-    assert begun.wait(30)
+    assert begun.wait(90)
     followers = [
         threading.Thread(target=store._transactions.write, args=(lambda c, n=n: done.append(n),))
         for n in range(3)
@@ -66,7 +66,7 @@ def test_a_writer_that_is_interrupted_while_it_waits_blocks_nobody(store: Embedd
         follower.start()
     go_on.set()
     for thread in (leader, *followers):
-        thread.join(30)
+        thread.join(90)
         assert not thread.is_alive()
     assert sorted(done) == [0, 1, 2]
     store.put("data", "k", b"goes on")

@@ -55,7 +55,7 @@ class Peer:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(20)
+        self._thread.join(90)
 
 
 @pytest.fixture
