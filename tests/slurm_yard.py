@@ -92,9 +92,14 @@ def load_cluster_module() -> Any:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many neighbouring ports that nobody listens on, below those that the kernel gives out."""
-    first = 20100 + os.getpid() * 16 % 9000
-    for port in range(first, 32000, 16):
+    """The first of so many neighbouring ports that nobody listens on, where no platform looks for one.
+
+    They are bound a moment later: each of pytest's workers has ports of its own to look at.
+    """
+    lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw") or 0) % 4
+    start = os.getpid() % 50
+    for number in range(50):
+        port = 20800 + lane * 800 + (start + number) % 50 * 16
         sockets = []
         try:
             for number in range(count):
@@ -204,6 +209,20 @@ class Yard:
                 return seen
             assert time.monotonic() < deadline, f"{seen}\n{self.queue()}"
             time.sleep(0.1)
+
+    def until_reported(self, launch: AttemptLaunch) -> None:
+        """Wait until the runner of each node has said something."""
+        deadline = time.monotonic() + 120
+        while not all(node.report for node in self.look(launch)):
+            assert time.monotonic() < deadline, f"{self.look(launch)}\n{self.queue()}"
+            time.sleep(0.1)
+
+    def until_started(self, launch: AttemptLaunch) -> None:
+        """Wait until the start script of the first node runs."""
+        deadline = time.monotonic() + 120
+        while not self.starts(launch):
+            assert time.monotonic() < deadline, f"{self.look(launch)}\n{self.queue()}"
+            time.sleep(0.05)
 
     def starts(self, launch: AttemptLaunch, node: int = 0) -> list[str]:
         """The machines on which a node of the attempt was started, one after another."""

@@ -64,13 +64,24 @@ class Lab:
     def until_begun(self, name: str, ranks: int = 2) -> None:
         """Wait until all ranks have begun."""
         for rank in range(ranks):
-            self._support.wait_until(lambda rank=rank: "finds" in self.log(name, rank), seconds=180)
+            try:
+                self._support.wait_until(lambda rank=rank: "finds" in self.log(name, rank), seconds=150)
+            except AssertionError:
+                raise AssertionError(f"rank {rank} of {name} does not begin\n{self.tell(name)}") from None
 
     def end(self, name: str) -> Any:
         """The job at its end."""
         ends = ("Completed", "Failed", "Terminated")
-        self._support.wait_until(lambda: self.show(name)["phase"] in ends, seconds=180, what=f"{name} ends")
+        try:
+            self._support.wait_until(lambda: self.show(name)["phase"] in ends, seconds=180, what=name)
+        except AssertionError as fault:
+            raise AssertionError(f"{fault}\n{self.tell(name)}") from None
         return self.show(name)
+
+    def tell(self, name: str) -> str:
+        """All that is known of a job that does not do what it should."""
+        said = [self.platform.cli(*words).output for words in (("explain", name), ("logs", name, "--all"))]
+        return "\n".join([*said, self.cluster.call("squeue", "-a", "-t", "all", check=False).stdout])
 
     def attempts(self, name: str) -> list[str]:
         """How the attempts ended, by their codes."""
@@ -91,7 +102,8 @@ def lab(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
 
 
 def test_warnings_limits_idleness_and_cancelled_jobs(lab: Lab, tmp_path: Path) -> None:
-    limits = {"time_limit": 8, "warn_before": 4, "on_time_limit": "restart", "restarts": 1}
+    # Long enough for all of its processes to be ready for both signals, on a busy machine as well.
+    limits = {"time_limit": 24, "warn_before": 8, "on_time_limit": "restart", "restarts": 1}
     lab.submit(tmp_path, "limited", processes=2, flavor="cpu.2", **limits)
     lab.submit(tmp_path, "cancelled", restarts=1)
     lab.submit(tmp_path, "idle", idle_after=4, idle_action="stop", restarts=1)
@@ -103,12 +115,12 @@ def test_warnings_limits_idleness_and_cancelled_jobs(lab: Lab, tmp_path: Path) -
     lab.cluster.call("scancel", "--signal=USR1", number)
     lab._support.wait_until(lambda: "heard SIGUSR1" in lab.log("cancelled", 1), seconds=90)
     lab.cluster.call("scancel", number)
-    assert lab.end("cancelled")["phase"] == "Completed"
+    assert lab.end("cancelled")["phase"] == "Completed", lab.tell("cancelled")
     assert lab.attempts("cancelled") == ["ended_from_outside", "completed"]
     for rank in (0, 1):
         assert lab.log("cancelled", rank).splitlines()[1:] == ["heard SIGUSR1", "heard SIGTERM", "saved"]
         assert lab.log("cancelled", rank, 2).startswith("finds ['saved-0', 'saved-1']")
-    assert lab.end("limited")["phase"] == "Completed"
+    assert lab.end("limited")["phase"] == "Completed", lab.tell("limited")
     assert lab.attempts("limited") == ["time_limit", "completed"]
     for rank in range(4):
         assert lab.log("limited", rank).splitlines()[1:] == ["heard SIGUSR1", "heard SIGTERM", "saved"]
@@ -126,7 +138,8 @@ def test_a_preempted_job_has_its_grace_and_comes_back(lab: Lab, tmp_path: Path) 
         worker_command="while [ ! -e /tmp/over ]; do sleep 0.2; done",
     )  # fmt: skip
     lab.until_begun("yielding")
-    lab._support.wait_until(lambda: lab.log("mpi", 0).count("finds") == 2, seconds=80, what="both of mpirun")
+    both = "both of mpirun"
+    lab._support.wait_until(lambda: lab.log("mpi", 0).count("finds") == 2, seconds=150, what=both)
     lab.cluster.call("sbatch", "-p", "urgent", "-N3", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1")
     ended = lab.end("yielding")
     assert (ended["phase"], ended["attempt"]) == ("Completed", 2), lab.platform.cli("show", "yielding").output

@@ -24,6 +24,8 @@ JOBS = 66
 SEED = 20
 # On a slow machine every process would be killed sooner or later; those that are left then come home in peace.
 KILLING_SECONDS = 120.0
+# So many processes of jobs are killed: each costs one attempt at most, so that enough jobs are left to complete.
+JOB_KILLS = JOBS * 3 // 5
 # Each job writes numbered lines; after each it notes beside, outside the log, how many it has written.
 SCRIPT = """
 import os, sys, time
@@ -58,11 +60,13 @@ class Killer(threading.Thread):
         end = last_part + KILLING_SECONDS
         while not self.stop.wait(self._random.uniform(0.05, 0.6)) and time.monotonic() < end:
             target = self._random.choice(["runner", "user"])
+            if self.kills.get("runner", 0) + self.kills.get("user", 0) >= JOB_KILLS:
+                target = ""
             # The platform gets time to stand up again, or no job would ever be accepted.
             if time.monotonic() - last_part > self._random.uniform(1.0, 4.0):
                 target = self._random.choice(parts)
                 last_part = time.monotonic()
-            pid = self._find(target)
+            pid = self._find(target) if target else None
             if pid:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -94,7 +98,8 @@ def _runner_pids(home: Home) -> Iterator[int]:
         except (OSError, ValueError):
             continue
         pid = report["pid"]
-        if report["ending"] is None and Path(f"/proc/{pid}").exists():
+        # A number that was given out again is somebody else's.
+        if report["ending"] is None and any(_open_files(pid, home.path)):
             yield pid
 
 
@@ -159,7 +164,7 @@ def test_every_job_ends_true_whatever_is_killed(support: Any, tmp_path: Path) ->
             _await_ends(client, killer)
         finally:
             killer.stop.set()
-            killer.join(30)
+            killer.join(90)
         support.wait_until(
             lambda: platform.cli("status", "--json").json()["ready"], what="the platform does not stand up"
         )
@@ -224,13 +229,25 @@ def _check_job(client: Any, objects: ObjectClient, name: str) -> str:
 
 def _users_of(home: Path) -> Iterator[tuple[int, str]]:
     """Processes that still have a file of the platform open, whatever they are called."""
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            for target in _open_files(int(entry.name), home):
+                yield int(entry.name), target
+
+
+def _open_files(pid: int, home: Path) -> Iterator[str]:
+    """The files of the platform that a process has open; none of one that is gone."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for name in names:
         try:
-            target = os.readlink(link)
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
         except OSError:
             continue
-        if target.startswith(str(home)) and int(link.parts[2]) != os.getpid():
-            yield int(link.parts[2]), target
+        if target.startswith(str(home)):
+            yield target
 
 
 def _processes_of(home: Path) -> Iterator[tuple[int, bytes]]:

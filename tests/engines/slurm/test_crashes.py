@@ -17,7 +17,7 @@ from trainshed.model.errors import Unavailable
 pytestmark = pytest.mark.slow
 
 
-def run_to_the_end(yard: Any, launch: Any, seconds: float = 60.0) -> Any:
+def run_to_the_end(yard: Any, launch: Any, seconds: float = 120.0) -> Any:
     """Do what the control loop does until the attempt has ended; the nodes as they are then."""
 
     def act() -> None:
@@ -49,10 +49,16 @@ def test_a_controller_killed_while_jobs_run_is_not_noticed_by_them(yard: Any) ->
     yard.work = "wait"
     launch = yard.submit("late", 2)
     yard.until(launch, "alive")
-    while not all(node.report for node in yard.look(launch)):
-        time.sleep(0.1)
-    # By then it has saved what it knows; before, it loses even jobs that run.
-    time.sleep(10)
+    yard.until_reported(launch)
+    # Only when it has saved what it knows: before, it loses even jobs that run.
+    saved = yard.cluster.folder / "state" / "job_state"
+    before = saved.stat().st_mtime_ns if saved.exists() else 0
+    name = job_name(yard.platform, "late", 1)
+    yard.cluster.call("scontrol", "update", f"jobname={name}", "comment=saved")
+    deadline = time.monotonic() + 90
+    while not saved.exists() or saved.stat().st_mtime_ns == before or b"saved" not in saved.read_bytes():
+        assert time.monotonic() < deadline, "Slurm does not save its jobs"
+        time.sleep(0.2)
     yard.cluster.kill("slurmctld")
     time.sleep(1)
     assert [node.state for node in yard.look(launch)] == ["alive", "alive"]
@@ -92,8 +98,7 @@ def test_a_job_cancelled_in_slurm_ends_from_outside(yard: Any) -> None:
     yard.work = "wait"
     launch = yard.submit("outside", 2)
     yard.until(launch, "alive")
-    while not all(node.report for node in yard.look(launch)):
-        time.sleep(0.1)
+    yard.until_reported(launch)
     yard.cluster.call("scancel", f"--name={job_name(yard.platform, 'outside', 1)}")
     seen = run_to_the_end(yard, launch)
     assert {node.report.ending.code for node in seen} == {"ended_from_outside"}
@@ -103,12 +108,11 @@ def test_a_machine_that_dies_ends_the_attempt_as_its_fault(yard: Any) -> None:
     yard.work = "wait"
     launch = yard.submit("lostnode", 2)
     yard.until(launch, "alive")
-    while not all(node.report for node in yard.look(launch)):
-        time.sleep(0.1)
+    yard.until_reported(launch)
     number = int(yard.starts(launch, 1)[0].split()[1].removeprefix("n"))
     yard.cluster.kill("slurmd", number)
     try:
-        seen = run_to_the_end(yard, launch, 85)
+        seen = run_to_the_end(yard, launch, 150)
     finally:
         yard.cluster.start_node(number)
     assert "node_failed" in {node.report.ending.code for node in seen}
@@ -137,7 +141,7 @@ def test_without_munge_jobs_wait_with_the_reason_and_run_later(yard: Any) -> Non
 def test_a_partition_that_takes_no_jobs_is_waited_for(
     yard: Any, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr("trainshed.engines.slurm.attempt_folder._UNCONFIRMED_SECONDS", 2.0)
+    monkeypatch.setattr("trainshed.engines.slurm.attempt_folder._UNCONFIRMED_SECONDS", 90.0)
     yard.cluster.call("scontrol", "update", "partitionname=short", f"state={state}")
     try:
         launch = yard.launch("shut", pool="short")
@@ -152,6 +156,7 @@ def test_a_partition_that_takes_no_jobs_is_waited_for(
         )
     finally:
         yard.cluster.call("scontrol", "update", "partitionname=short", "state=up")
+    monkeypatch.setattr("trainshed.engines.slurm.attempt_folder._UNCONFIRMED_SECONDS", 1.0)
     assert run_to_the_end(yard, launch)[0].report.ending.outcome == "completed"
     assert len(yard.starts(launch)) == 1
 
@@ -173,8 +178,7 @@ def test_a_site_that_cuts_job_names_has_each_job_once(yard: Any, tmp_path: Path)
     # A platform that has started again knows it as well.
     yard.engine = yard.open()
     yard.until(launch, "alive")
-    while not yard.starts(launch):
-        time.sleep(0.1)
+    yard.until_started(launch)
     yard.engine.cancel("renamed", 1, reason="enough")
     assert run_to_the_end(yard, launch)[0].report.ending.outcome == "stopped"
     assert len(yard.starts(launch)) == 1
@@ -202,7 +206,7 @@ def test_a_stop_right_after_the_start_outlives_the_controller(
                 if "lost" in states:
                     yard.engine.salvage(launch.job_id, 1)
 
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         # Never started, or ended: never left running.
         while yard.look(launch)[0].state not in ("ended", "absent"):
             act()

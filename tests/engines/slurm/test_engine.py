@@ -55,8 +55,7 @@ def test_devices_are_read_back(yard: Any) -> None:
     yard.work = "wait"
     launch = yard.submit("npu", 2, NPU)
     yard.until(launch, "alive")
-    while not yard.starts(launch):
-        time.sleep(0.05)
+    yard.until_started(launch)
     other = yard.submit("npu2", 1, NPU)
     yard.until(other, "alive")
     first = yard.engine.allocation("npu", 1)
@@ -72,9 +71,9 @@ def test_devices_are_read_back(yard: Any) -> None:
 def test_what_waits_says_why_and_is_cancelled_at_once(yard: Any) -> None:
     launch = yard.submit("closed", pool="closed")
     seen = yard.until(launch, "queued")
-    for _ in range(50):
-        if "down" in (seen := yard.look(launch))[0].reason:
-            break
+    deadline = time.monotonic() + 90
+    while "down" not in (seen := yard.look(launch))[0].reason:
+        assert time.monotonic() < deadline, seen
         time.sleep(0.1)
     assert "the partition" in seen[0].reason.lower() and "administrator" in seen[0].hint
     yard.engine.cancel("closed", 1, reason="not wanted")
@@ -103,8 +102,7 @@ def test_a_stop_reaches_the_runner_through_the_mirror(yard: Any) -> None:
     yard.work = "wait"
     launch = yard.submit("stop", 2)
     yard.until(launch, "alive")
-    while not all(node.report for node in yard.look(launch)):
-        time.sleep(0.1)
+    yard.until_reported(launch)
     yard.engine.cancel("stop", 1, reason="enough")
     seen = yard.until(launch, "ended")
     assert [node.report.ending.outcome for node in seen] == ["stopped", "stopped"]
@@ -115,8 +113,7 @@ def test_a_runner_that_does_not_obey_is_ended_by_slurm(yard: Any, monkeypatch: p
     yard.work = "deaf"
     launch = yard.submit("deaf", grace=0)
     yard.until(launch, "alive")
-    while not yard.starts(launch):
-        time.sleep(0.05)
+    yard.until_started(launch)
     yard.until(launch, "lost", act=lambda: yard.engine.cancel("deaf", 1, reason="enough"))
     yard.engine.salvage("deaf", 1)
     assert yard.until(launch, "ended")[0].report.ending.outcome == "failed"
@@ -176,8 +173,7 @@ def test_a_preempted_attempt_ends_as_the_machines_fault(yard: Any, work: str) ->
     yard.work = work
     launch = yard.submit("low", 2, Flavor("cpu.8", "cpu", 0, 8, 0))
     yard.until(launch, "alive")
-    while not all(node.report for node in yard.look(launch)):
-        time.sleep(0.1)
+    yard.until_reported(launch)
     yard.work = "done"
     high = yard.submit("high", 3, Flavor("cpu.8", "cpu", 0, 8, 0), pool="urgent")
 
