@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainshed.daemon.child_process import has_said_ready, start_child
+
 if TYPE_CHECKING:
     from trainshed.api.obs.wire.server import Server
 
@@ -153,28 +155,20 @@ class Crew:
 
     def _call_mate(self, now: float) -> None:
         numbers = [listener.fileno() for listener in self._listeners]
-        ready_read, ready_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        command = [*self._command, "--parent", str(os.getpid()), "--ready-fd", str(ready_write)]
-        command += ["--listeners", ",".join(map(str, numbers))]
+        command = [*self._command, "--listeners", ",".join(map(str, numbers))]
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[ready_write, *numbers])
+            process, ready_pipe = start_child(command, stdin=subprocess.PIPE, pass_fds=numbers)
         except OSError as error:
-            os.close(ready_read)
             self._put_off(now, f"could not be started: {error.strerror}")
             return
-        finally:
-            os.close(ready_write)
-        mate = _Mate(process, ready_read, now)
+        mate = _Mate(process, ready_pipe, now)
         self._mates.append(mate)
-        asyncio.get_running_loop().add_reader(ready_read, self._hear, mate)
+        asyncio.get_running_loop().add_reader(ready_pipe, self._hear, mate)
 
     def _hear(self, mate: _Mate) -> None:
-        try:
-            word = os.read(mate.ready_pipe, 16)
-        except OSError:
-            word = b""
+        is_ready = has_said_ready(mate.ready_pipe)
         self._forget(mate)
-        if not word:
+        if not is_ready:
             return
         mate.is_ready = True
         size = 1 + sum(not other.is_leaving for other in self._mates)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed import __version__
+from trainshed.daemon.child_process import has_said_ready, start_child
 from trainshed.daemon.home_folder import HomeLock, load_settings, settings_environment
 from trainshed.durable import replace_file
 from trainshed.model.home import Home
@@ -129,40 +130,30 @@ class Supervisor:
         return self.home.logs / f"{child.name}.log"
 
     def _start(self, child: _Child) -> None:
-        ready_read, ready_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         command = [sys.executable, "-m", child.module, "--home", str(self.home.path)]
-        command += ["--parent", str(os.getpid()), "--ready-fd", str(ready_write)]
         try:
             with self._log_file(child).open("ab") as log:
-                child.process = subprocess.Popen(
+                child.process, child.ready_pipe = start_child(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[ready_write],
                     env=self.environment,
                     cwd=self.home.path,
                 )
         except OSError as fault:
             # No memory, no process ids, a full disk: the same as a child that died at once.
-            os.close(ready_read)
             self._died(child, f"could not start: {fault.strerror}")
             return
-        finally:
-            os.close(ready_write)
         child.started_at = time.monotonic()
         child.ready = False
-        child.ready_pipe = ready_read
-        self._selector.register(ready_read, selectors.EVENT_READ, child)
+        self._selector.register(child.ready_pipe, selectors.EVENT_READ, child)
 
     def _hear(self, child: _Child) -> None:
         """A child said that it is ready, or closed its pipe without a word because it died."""
-        try:
-            word = os.read(child.ready_pipe, 16)
-        except OSError:
-            word = b""
+        is_ready = has_said_ready(child.ready_pipe)
         self._forget_pipe(child)
-        if not word:
+        if not is_ready:
             return
         child.ready = True
         self._write_state()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -140,9 +139,10 @@ async def receive(
         def store() -> tuple[T, dict[str, str]] | Later[tuple[T, dict[str, str]]]:
             reader, target = start()
             try:
-                target.write(reader.take(body))
-                checksum = reader.finish()
                 reception: object = target
+                data = reader.take(body)
+                (reception.write_last if isinstance(reception, ObjectReception) else target.write)(data)
+                checksum = reader.finish()
                 if isinstance(reception, ObjectReception):
                     # Those that come at the same time are made durable together.
                     whole = reception.finish(expected_md5=reader.expected_md5, attributes=checksum)
@@ -164,26 +164,7 @@ async def receive(
         checksum = reader.finish()
         return target.commit(expected_md5=reader.expected_md5, attributes=checksum), checksum
 
-    # One piece is written while the next one arrives.
-    writing: asyncio.Future[None] | None = None
-    try:
-        held = b""
-        async for piece in exchange.pieces():
-            if writing is not None:
-                await writing
-                writing = None
-            if held:
-                writing = asyncio.ensure_future(exchange.in_thread(write, held))
-            held = piece
-        if writing is not None:
-            await writing
-            writing = None
-        return await exchange.in_thread(finish, held)
-    except BaseException:
-        if writing is not None:
-            await asyncio.wait([writing])
-        await exchange.in_thread(target.abort)
-        raise
+    return await exchange.hand_on(write, finish, target.abort)
 
 
 def _content_length(visit: Visit) -> int:

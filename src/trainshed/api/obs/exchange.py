@@ -100,6 +100,33 @@ class Exchange:
         """Run what takes its time or waits for the disk, such as moving a large piece."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
+    async def hand_on(
+        self, write: Callable[[bytes], None], finish: Callable[[bytes], T], abort: Callable[[], None]
+    ) -> T:
+        """Hand the pieces of the body to `write`, the last one to `finish`; `abort` is called if that goes wrong.
+
+        One piece is written while the next one arrives.
+        """
+        writing: asyncio.Future[None] | None = None
+        try:
+            held = b""
+            async for piece in self.pieces():
+                if writing is not None:
+                    await writing
+                    writing = None
+                if held:
+                    writing = asyncio.ensure_future(self.in_thread(write, held))
+                held = piece
+            if writing is not None:
+                await writing
+                writing = None
+            return await self.in_thread(finish, held)
+        except BaseException:
+            if writing is not None:
+                await asyncio.wait([writing])
+            await self.in_thread(abort)
+            raise
+
     async def at_desk(self, work: Callable[..., T | Later[T]], *arguments: Any) -> T:
         """Run what asks the database or moves a small object."""
         return await self._desk.run(work, *arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
@@ -68,26 +67,7 @@ async def receive_into(exchange: Exchange, target: _Taker, commit: Callable[[], 
         target.write(last)
         return commit()
 
-    # One piece is written while the next one arrives.
-    writing: asyncio.Future[None] | None = None
-    try:
-        held = b""
-        async for piece in exchange.pieces():
-            if writing is not None:
-                await writing
-                writing = None
-            if held:
-                writing = asyncio.ensure_future(exchange.in_thread(target.write, held))
-            held = piece
-        if writing is not None:
-            await writing
-            writing = None
-        return await exchange.in_thread(finish, held)
-    except BaseException:
-        if writing is not None:
-            await asyncio.wait([writing])
-        await exchange.in_thread(target.abort)
-        raise
+    return await exchange.hand_on(target.write, finish, target.abort)
 
 
 def read_metadata(headers: Mapping[str, str]) -> dict[str, str]:

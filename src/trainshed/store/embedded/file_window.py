@@ -9,13 +9,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trainshed.model.errors import Unavailable
+from trainshed.store.file_copy import copy_in_steps
 
 __all__ = ["FileWindow", "copy_file", "copy_range", "digest_file"]
 
-_STEP = 1 << 30
 _CHUNK = 1 << 20
-_NOT_BY_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 
 
 class FileWindow(io.RawIOBase):
@@ -70,28 +68,7 @@ def copy_file(source: int, target: int, size: int) -> None:
 
 def copy_range(source: int, start: int, target: int, size: int) -> None:
     """Copy `size` bytes from `start` on to the target's position, in the same way."""
-    at, end = start, start + size
-    try:
-        while at < end:
-            count = os.copy_file_range(source, target, min(end - at, _STEP), offset_src=at)
-            if count == 0:
-                break
-            at += count
-    except OSError as error:
-        if error.errno not in _NOT_BY_KERNEL:
-            raise
-    while at < end:
-        data = os.pread(source, min(end - at, _CHUNK), at)
-        if not data:
-            raise Unavailable(
-                "An object's file is shorter than it was when it was stored.",
-                hint="Ask an administrator to check the store's disk, and upload the object again.",
-                code="blob_damaged",
-            )
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view) :]
-        at += len(data)
+    copy_in_steps(source, target, size, start=start)
 
 
 def digest_file(path: Path, size: int) -> str:
