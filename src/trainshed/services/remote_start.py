@@ -65,11 +65,14 @@ file = os.path.join(folder, "runner-%s.pyz" % digest[:16])
 
 def run():
     sys.dont_write_bytecode = True
+    # What is loaded now stays: until it is, nobody looks for garbage in it.
+    import gc
+    gc.disable()
     # The runner has only the standard library beside it, whatever this machine's environment adds.
     foreign = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [unpacked] + [path for path in sys.path if path and path not in foreign]
-    from trainshed.runner.remote.method_memo import use_memo
-    use_memo(unpacked)
+    from trainshed.runner.remote.late_library import start_quickly
+    start_quickly(unpacked)
     from trainshed.runner.remote.main import run_node
     code = run_node(url, int(node), trusted)
     sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 from trainshed.model.home import RunFolder
 from trainshed.runner.remote.child import fork_child
 
-__all__ = ["EarlyRunner"]
+__all__ = ["EarlyRunner", "keep_what_is_loaded"]
 
 
 class EarlyRunner:
@@ -39,18 +40,24 @@ class EarlyRunner:
         os.close(self._writer)
 
 
+def keep_what_is_loaded() -> None:
+    """Look for garbage again, but never in what is there by now."""
+    gc.freeze()
+    gc.enable()
+
+
 def _load_and_run(reader: int, writer: int) -> int:
     os.close(writer)
     os.umask(0o022)
-    from trainshed.model.attempt import NodeReport
     from trainshed.model.launch_plan import NodeLaunch, learn_types
     from trainshed.runner.node_run import NodeRun
     from trainshed.runner.sandbox import claim_namespace
     from trainshed.runner.sandbox.init_program import compile_init
     from trainshed.runner.site import Site, read_launch
 
-    learn_types(NodeLaunch, Site, NodeReport)
+    learn_types(NodeLaunch, Site)
     compile_init()
+    keep_what_is_loaded()
     with os.fdopen(reader, encoding="utf-8") as pipe:
         said = pipe.read()
     if not said:

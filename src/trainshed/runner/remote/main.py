@@ -22,7 +22,7 @@ from trainshed.durable import remove_tree
 from trainshed.model.errors import Conflict, HostUnfit, NotAuthenticated, TrainshedError
 from trainshed.model.home import RunFolder
 from trainshed.runner.remote.child import fork_child
-from trainshed.runner.remote.early_runner import EarlyRunner
+from trainshed.runner.remote.early_runner import EarlyRunner, keep_what_is_loaded
 from trainshed.runner.remote.node_folder import (
     UNDELIVERED,
     find_root,
@@ -112,6 +112,7 @@ class _Node:
         # Where the platform's uv lies, if the machine has none.
         os.environ["PATH"] = f"{os.environ.get('PATH') or os.defpath}:{root / 'bin'}"
         in_use = keep_runner(__file__)
+        _load_shared()
         runner = EarlyRunner()
         try:
             self._runner = runner.pid
@@ -156,6 +157,7 @@ class _Node:
             # Connections are not shared with the processes that begin now, nor are locks of a thread.
             link.close()
             meanwhile.join()
+            keep_what_is_loaded()
 
     def _prepare(self, folder: RunFolder, root: Path, ticket: dict[str, Any]) -> int:
         """Leave in the folder what the runner reads, and bring here what it needs. A descriptor that keeps its
@@ -270,6 +272,17 @@ class _Node:
     def _check(self) -> None:
         if self._is_asked:
             raise _Asked
+
+
+def _load_shared() -> None:
+    """What this process needs first and the runner's process as well: loaded once for both."""
+    for name in (
+        "runner.remote.node_facts",
+        "runner.remote.platform_link",
+        "runner.site",
+        "store.folder_tree",
+    ):
+        importlib.import_module(f"trainshed.{name}")
 
 
 def _use_the_wait(root: Path) -> None:

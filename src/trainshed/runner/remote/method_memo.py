@@ -52,6 +52,7 @@ def write_memo(folder: str) -> None:
     vars(dataclasses)["exec"] = run
     for module in _MODULES:
         importlib.import_module(module)
+    importlib.import_module("trainshed.runner.late_modules").load_rest()
     _file(folder).write_bytes(marshal.dumps(known))
 
 
