@@ -111,6 +111,25 @@ def test_an_end_is_rung_for_and_brought_at_once(folder: RunFolder, monkeypatch: 
     assert [report["stage"] for report in gateway.reports] == ["ended"] and gateway.calls == 1
 
 
+def test_a_stage_alone_waits_for_a_line_or_a_while(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainshed.runner.remote.courier._NEWS_SECONDS", 3600.0)
+    gateway = Gateway(folder)
+    courier = Courier(folder, gateway, is_first=True)  # type: ignore[arg-type]
+    write_durably(folder.status, {"stage": "training"})
+    assert courier._carry() == (False, True) and gateway.calls == 0
+    folder.rank_log(0).write_bytes(b"line\n")
+    assert courier._carry() == (False, True)
+    assert bytes(gateway.files["logs/rank-0.log"]) == b"line\n"
+    assert [report["stage"] for report in gateway.reports] == ["training"]
+    assert courier._carry() == (False, False) and gateway.calls == 1
+    monkeypatch.setattr("trainshed.runner.remote.courier._NEWS_SECONDS", 0.0)
+    assert courier._carry() == (False, False) and gateway.calls == 2
+    finish(folder)
+    assert courier._carry()[0] and gateway.reports[-1]["stage"] == "ended"
+
+
 def test_what_was_archived_meanwhile_is_left_out(folder: RunFolder) -> None:
     gateway = Gateway(folder)
     folder.rank_log(0).write_bytes(b"a" * 8192 + b"rest")

@@ -28,6 +28,8 @@ __all__ = ["DELIVERED", "GIVEN_UP", "UNWANTED", "Courier"]
 DELIVERED, UNWANTED, GIVEN_UP = 0, 3, 4
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
 _LONGEST_WAIT = 15.0
+# What nobody waits for (which stage it is; that all is well) is told so often.
+_NEWS_SECONDS = 1.0
 _PIECE_BYTES, _REQUEST_BYTES = 1 << 20, 4 << 20
 _MOST_PIECES = 200
 _PATIENCE_SECONDS = 24 * 3600.0
@@ -53,6 +55,7 @@ class Courier:
         self._sent: dict[str, int] | None = {} if is_first else None
         self._told: tuple[int, int] | None = None
         self._is_ready_told = False
+        self._heard_at = time.monotonic()
         self._ssh = SshCalls(folder, lambda name: link.call_back(name))
 
     def run(self) -> int:
@@ -102,11 +105,16 @@ class Courier:
         is_final = report is not None and report.get("ending") is not None
         is_new = report is not None and stamp != self._told and not (is_final and has_more)
         ready = not self._is_ready_told and ready_file(self._folder).exists()
+        is_waiting = self._is_ready_told and not go_file(self._folder).exists()
+        is_urgent = bool(pieces) or is_final or ready or is_waiting
+        if not is_urgent and time.monotonic() - self._heard_at < _NEWS_SECONDS:
+            return False, is_new
         answer = self._link.report(pieces, report if is_new else None, ready=ready)
         for path, offset, data in pieces:
             self._sent[path] = offset + len(data)
         if is_new:
             self._told = stamp
+        self._heard_at = time.monotonic()
         self._is_ready_told = self._is_ready_told or ready
         self._obey(answer)
         is_waiting = self._is_ready_told and not go_file(self._folder).exists()
