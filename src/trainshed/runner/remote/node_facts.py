@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
-from ipaddress import ip_address, ip_network
+import sys
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,17 @@ __all__ = [
     "node_name",
     "own_address",
     "own_addresses",
+    "read_listening_ports",
     "visible_devices",
 ]
 
 # Where schedulers tell which devices of the machine are the job's.
 _DEVICE_VARIABLES = ("TRAINSHED_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "ASCEND_RT_VISIBLE_DEVICES")
 _LISTEN = "0A"
+# How the kernel is asked for sockets without those tables: NETLINK_SOCK_DIAG, and messages of it.
+_SOCKETS, _BY_FAMILY, _ERROR, _DONE = 4, 20, 2, 3
+_REQUEST_DUMP = 0x301
+_HEAD_BYTES = 16
 _PORTS = range(20000, 32768)
 
 
@@ -81,6 +86,8 @@ def address_in(network: str, root: Path = Path("/proc/net")) -> str:
     """This machine's address in a network; empty where none is named."""
     if not network:
         return ""
+    from ipaddress import ip_address, ip_network
+
     wanted = ip_network(network)
     for address in own_addresses(root):
         if ip_address(address) in wanted:
@@ -94,6 +101,8 @@ def address_in(network: str, root: Path = Path("/proc/net")) -> str:
 
 def own_addresses(root: Path = Path("/proc/net")) -> list[str]:
     """All addresses of this machine, as the kernel tells them."""
+    from ipaddress import ip_address
+
     found: list[str] = []
     try:
         # An address stands one line above what it is.
@@ -134,8 +143,43 @@ def visible_devices(variables: Mapping[str, str]) -> tuple[int, ...]:
     return ()
 
 
-def listening_ports(root: Path = Path("/proc/net")) -> list[int]:
+def listening_ports() -> list[int]:
     """The TCP ports of this machine on which somebody listens."""
+    try:
+        return sorted({port for family in (socket.AF_INET, socket.AF_INET6) for port in _ask_kernel(family)})
+    except (OSError, AttributeError):
+        return read_listening_ports()
+
+
+def _ask_kernel(family: int) -> Iterator[int]:
+    """The ports of one family: by one question, where tables would be gone through that hold all connections."""
+    wanted = (
+        bytes((family, socket.IPPROTO_TCP, 0, 0))
+        + (1 << int(_LISTEN, 16)).to_bytes(4, sys.byteorder)
+        + bytes(48)
+    )
+    head = (_HEAD_BYTES + len(wanted), 4), (_BY_FAMILY, 2), (_REQUEST_DUMP, 2), (1, 4), (0, 4)
+    request = b"".join(number.to_bytes(size, sys.byteorder) for number, size in head) + wanted
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCKETS) as asked:
+        asked.settimeout(5)
+        asked.send(request)
+        while True:
+            data = asked.recv(64 << 10)
+            while data:
+                length, kind = (
+                    int.from_bytes(data[at : at + size], sys.byteorder) for at, size in ((0, 4), (4, 2))
+                )
+                if kind == _DONE:
+                    return
+                if kind == _ERROR or length < _HEAD_BYTES:
+                    raise OSError("the kernel does not tell which sockets there are")
+                # Behind the family, the state and two counters.
+                yield int.from_bytes(data[_HEAD_BYTES + 4 : _HEAD_BYTES + 6], "big")
+                data = data[(length + 3) & ~3 :]
+
+
+def read_listening_ports(root: Path = Path("/proc/net")) -> list[int]:
+    """The same from the kernel's tables, as every kernel has them."""
     ports: set[int] = set()
     for name in ("tcp", "tcp6"):
         try:
