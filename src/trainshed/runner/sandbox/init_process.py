@@ -23,6 +23,7 @@ __all__ = ["InitProcess"]
 
 # A busy machine takes its time; a program that fails is noticed at once.
 START_SECONDS = 120.0
+_END_SECONDS = 10.0
 
 
 class InitProcess:
@@ -189,7 +190,16 @@ class InitProcess:
         if self._process is None:
             return
         try:
-            self._process.wait(10)
+            # To be woken at its end: Python's own wait with a limit only looks now and then.
+            descriptor = os.pidfd_open(self._process.pid)
+            try:
+                wait_readable(descriptor, _END_SECONDS)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            pass  # before Linux 5.3
+        try:
+            self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             # Stuck in the kernel (a dead network disk): it ends when that lets go, at worst after us.
             self._process.kill()
