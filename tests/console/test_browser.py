@@ -39,7 +39,8 @@ import os, sys, time
 print("\\x1b[32mINFO\\x1b[0m <script>document.title = 'owned'</script> 你好", flush=True)
 for step in range(int(os.environ.get("STEPS", "40"))):
     print(f"step: {step} loss: {2 / (step + 1):.4f}", flush=True)
-    time.sleep(float(os.environ.get("PAUSE", "0")))
+    # A first attempt that is to be killed lasts until then, on a busy machine as well.
+    time.sleep(float(os.environ.get("PAUSE", "0")) if os.environ["TRAINSHED_ATTEMPT"] == "1" else 0)
 for part in range(0, int(os.environ.get("BARS", "101")), 20):
     sys.stdout.write(f"\\rbar {part}%")
 print("\\nthe end", flush=True)
@@ -60,7 +61,7 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
     driver = webdriver.Chrome(
         options=options, service=Service(shutil.which("chromedriver") or "chromedriver")
     )
-    driver.set_page_load_timeout(30)
+    driver.set_page_load_timeout(110)
     yield driver
     driver.quit()
 
@@ -101,7 +102,7 @@ def submit(platform_up: Any, code: Path) -> Iterator[Callable[..., Job]]:
         for job_id in made:
             if not client.get(job_id).is_ended:
                 client.stop(job_id)
-                client.wait(job_id, timeout=60)
+                client.wait(job_id, timeout=120)
 
 
 def wait(chrome: webdriver.Chrome, claim: Callable[[], Any], what: str, seconds: float = 80) -> Any:
@@ -148,16 +149,15 @@ def test_from_the_login_link_to_the_curve(
     assert text_of(chrome, "#log .ansi-2") == "INFO"
     wait(chrome, lambda: "job Completed" in text_of(chrome, "#log-end"), "why the log ended")
     wait(chrome, lambda: chrome.find_elements(By.CSS_SELECTOR, "#metrics .chart canvas"), "the curve")
-    drawn = chrome.execute_script(
-        """const canvas = document.querySelector("#metrics .chart canvas");
+    count_blue = """const canvas = document.querySelector("#metrics .chart canvas");
         const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
         let count = 0;
         for (let i = 0; i < pixels.length; i += 4) {
           if (pixels[i + 3] > 200 && pixels[i + 2] - pixels[i] > 80) count += 1;  // the blue line
         }
         return count;"""
-    )
-    assert drawn > 100
+    # The canvas is there a moment before what is drawn on it.
+    wait(chrome, lambda: chrome.execute_script(count_blue) > 100, "the curve's line")
     assert text_of(chrome, "#metrics .chart-name") == "loss" and text_of(chrome, "#metrics output") == "0.05"
     assert chrome.title == "curve · Trainshed"
     # The other log, then the other language.
@@ -205,7 +205,7 @@ def test_a_large_log_shows_its_end(
     chrome = signed_in
     job = submit("large", STEPS="60000")
     with platform_up.client() as client:
-        assert client.wait(job.id, timeout=80).succeeded
+        assert client.wait(job.id, timeout=180).succeeded
     chrome.get(f"{platform_up.url}/jobs/{job.id}")
     wait(chrome, lambda: "the end" in log_lines(chrome)[-1:], "the end of the log")
     lines = log_lines(chrome)
@@ -220,7 +220,7 @@ def test_a_bar_without_line_breaks_is_one_line(
     chrome = signed_in
     job = submit("bars", BARS="1500000")
     with platform_up.client() as client:
-        assert client.wait(job.id, timeout=80).succeeded
+        assert client.wait(job.id, timeout=180).succeeded
         assert client.log_streams(job.id)[0].size > 600_000
     chrome.get(f"{platform_up.url}/jobs/{job.id}")
     wait(chrome, lambda: "the end" in log_lines(chrome), "the end of the log")
@@ -231,9 +231,9 @@ def test_a_new_attempt_takes_over_the_page(
     signed_in: webdriver.Chrome, platform_up: Any, submit: Callable[..., Job]
 ) -> None:
     chrome = signed_in
-    job = submit("restarted", restarts=1, STEPS="60", PAUSE="0.1")
+    job = submit("restarted", restarts=1, STEPS="60", PAUSE="0.5")
     chrome.get(f"{platform_up.url}/jobs/{job.id}")
-    wait(chrome, lambda: len(log_lines(chrome)) > 20, "lines of the first attempt")
+    wait(chrome, lambda: len(log_lines(chrome)) > 8, "lines of the first attempt")
     status = json.loads(platform_up.home.run_folder(job.id, 1, 0).status.read_bytes())
     os.kill(status["pid"], signal.SIGKILL)
     wait(chrome, lambda: chrome.find_element(By.ID, "live").get_attribute("data-attempt") == "2", "attempt 2")

@@ -125,7 +125,14 @@ class Station:
 
     def wait(self, job_id: str, seconds: float = 180.0) -> JobRow:
         """The job at its end."""
-        self.until(lambda: self.job(job_id).phase.is_terminal, seconds, f"job {job_id} does not end")
+        try:
+            self.until(lambda: self.job(job_id).phase.is_terminal, seconds, f"job {job_id} does not end")
+        except AssertionError as fault:
+            # One that hangs has to say where: only its story and its logs know.
+            told = [f"{fault}: {self.job(job_id)}", *(event.message for event in self.events(job_id))]
+            for log in sorted((self.home.jobs / job_id).glob("attempt-*/node-*/logs/*.log")):
+                told.append(f"--- {log}\n{log.read_bytes()[-2000:].decode(errors='replace')}")
+            raise AssertionError("\n".join(told)) from None
         return self.job(job_id)
 
     def until(
@@ -140,6 +147,10 @@ class Station:
     def run_folder(self, job_id: str, attempt: int = 1, node: int = 0) -> RunFolder:
         """Where a node's run lies."""
         return self.home.run_folder(job_id, attempt, node)
+
+    def open_gate(self, job_id: str) -> None:
+        """Let a job go on whose script begins with `GATE` and that has an output named `out`."""
+        (self.run_folder(job_id).root / "outputs" / "out" / "go").touch()
 
     def wait_for_line(self, job_id: str, text: bytes, attempt: int = 1) -> None:
         """Wait until the job has printed something."""

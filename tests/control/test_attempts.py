@@ -85,14 +85,15 @@ def test_a_script_that_leaves_with_0_when_it_is_stopped_has_not_completed(statio
 
 def test_a_warning_comes_once_before_the_time_limit_and_the_job_goes_on_after_it(station: Any) -> None:
     job_id = station.submit(
-        SAVING, time_limit=4, warn_before=2, restarts=1, on_time_limit="restart", grace=10, processes=2
+        SAVING, time_limit=10, warn_before=2, restarts=1, on_time_limit="restart", grace=10, processes=2
     )
-    station.wait_for_line(job_id, b"ready")
+    logs = [station.run_folder(job_id).rank_log(rank) for rank in (0, 1)]
+    station.until(lambda: all(log.exists() and b"ready" in log.read_bytes() for log in logs))
     # A runner that is halted over the moment of the warning makes up for it.
     pid = runner_of(station, job_id)
     os.kill(pid, signal.SIGSTOP)
     try:
-        station.until(lambda: False, 6)
+        station.until(lambda: False, 12)
     except AssertionError:
         os.kill(pid, signal.SIGCONT)
     job = station.wait(job_id)
@@ -127,12 +128,12 @@ def test_ranks_of_mpirun_have_their_grace_and_one_signal_each_on_every_node(stat
         command="mpirun --hostfile /job/hostfile -np 2 python save.py",
         worker_command="sleep 600",
         nodes=2,
-        time_limit=60,
-        warn_before=57,
+        time_limit=200,
+        warn_before=197,
     )
-    station.until(lambda: station.run_folder(job_id).rank_log(0).exists(), 60)
+    station.until(lambda: station.run_folder(job_id).rank_log(0).exists(), 120)
     log = station.run_folder(job_id).rank_log(0)
-    station.until(lambda: log.read_bytes().count(b"saved after SIGUSR1") == 2, 60, "no warning")
+    station.until(lambda: log.read_bytes().count(b"saved after SIGUSR1") == 2, 120, "no warning")
     station.ask_stop(job_id)
     assert station.wait(job_id).phase is Phase.TERMINATED
     said = station.log(job_id)
@@ -163,7 +164,7 @@ def test_a_job_that_waits_for_a_peer_or_loads_slowly_is_not_idle(station: Any) -
             server = socket.create_server(("127.0.0.1", 0))
             sender = socket.create_connection(server.getsockname())
             reader, _ = server.accept()
-            for _ in range(12):
+            for _ in range(20):
                 sender.sendall(bytes(60_000))
                 got = 0
                 while got < 60_000:
@@ -178,7 +179,7 @@ def test_a_job_that_waits_for_a_peer_or_loads_slowly_is_not_idle(station: Any) -
     job_id = station.submit(script, nodes=2, idle_after=2)
     station.wait_for_line(job_id, b"worked")
     assert not any("is idle" in event.message for event in station.events(job_id))
-    station.until(lambda: station.job(job_id).detail == "training, idle", 30)
+    station.until(lambda: station.job(job_id).detail == "training, idle", 120)
     station.ask_stop(job_id)
     station.wait(job_id)
 

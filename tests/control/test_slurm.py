@@ -72,9 +72,9 @@ def _machines(station: Any) -> int:
 def test_a_job_waits_in_slurm_runs_and_ends(slurm: Any) -> None:
     slurm.work = "wait"
     job_id = slurm.submit("", nodes=2, pool="lab")
-    slurm.until(lambda: slurm.job(job_id).phase is Phase.RUNNING, 30)
+    slurm.until(lambda: slurm.job(job_id).phase is Phase.RUNNING, 120)
     assert slurm.attempts(job_id)[0].engine == "slurm"
-    slurm.until(lambda: slurm.job(job_id).detail == "training", 30)
+    slurm.until(lambda: slurm.job(job_id).detail == "training", 120)
     slurm.ask_stop(job_id)
     job = slurm.wait(job_id)
     assert job.phase is Phase.TERMINATED and "stopped by a test" in str(job.ending)
@@ -94,7 +94,7 @@ def test_a_job_that_cannot_start_says_why_and_is_stopped_at_once(slurm: Any) -> 
             wait = explain_wait(connection, slurm.job(job_id), time.time(), pools)
         return wait.reason if wait else ""
 
-    slurm.until(lambda: "partition takes jobs but starts none" in reason(), 30)
+    slurm.until(lambda: "partition takes jobs but starts none" in reason(), 120)
     assert (slurm.job(job_id).phase, slurm.job(job_id).detail) == (Phase.PENDING, "queued in slurm")
     slurm.ask_stop(job_id)
     assert slurm.wait(job_id).phase is Phase.TERMINATED
@@ -110,7 +110,7 @@ def test_a_job_that_slurm_refuses_fails_with_the_reason(slurm: Any) -> None:
 def test_a_preempted_job_starts_again_and_a_failed_start_is_told(slurm: Any) -> None:
     slurm.work = {1: "wait", 2: "done"}
     low = slurm.submit("", nodes=2, pool="lab", flavor="cpu.8", restarts=1)
-    slurm.until(lambda: slurm.job(low).detail == "training", 30)
+    slurm.until(lambda: slurm.job(low).detail == "training", 120)
     slurm.work = "done"
     high = slurm.submit("", nodes=3, pool="urgent", flavor="cpu.8")
     slurm.work = {1: "done", 2: "done"}
@@ -127,7 +127,7 @@ def test_a_preempted_job_starts_again_and_a_failed_start_is_told(slurm: Any) -> 
 def test_a_restart_of_the_platform_finds_its_jobs_again(slurm: Any) -> None:
     slurm.work = "wait"
     job_id = slurm.submit("", pool="lab")
-    slurm.until(lambda: slurm.job(job_id).detail == "training", 30)
+    slurm.until(lambda: slurm.job(job_id).detail == "training", 120)
     slurm.halt()
     slurm.start()
     slurm.until(lambda: slurm.job(job_id).phase is Phase.RUNNING)

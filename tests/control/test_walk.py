@@ -33,6 +33,17 @@ TRAIN = textwrap.dedent(
         json.dump({"epochs": args.epochs, "environment": dict(os.environ)}, file)
     """
 )
+# Waits for the test's word, however long that takes on a busy machine.
+GATE = textwrap.dedent(
+    """
+    import os, time
+    out = os.environ["TRAINSHED_OUTPUT_OUT"]
+    print("on", flush=True)
+    while not os.path.exists(out + "/go"):
+        time.sleep(0.02)
+    os.remove(out + "/go")
+    """
+)
 
 
 def test_a_job_completes_with_its_log_metrics_outputs_and_story(station: Any) -> None:
@@ -183,9 +194,10 @@ def test_a_killed_runner_is_followed_by_another_attempt_where_the_job_allows_it(
 
 
 def test_jobs_end_truly_while_the_control_loop_is_away(station: Any) -> None:
-    good = station.submit("import time; print('on', flush=True); time.sleep(1); print('off')")
+    good = station.submit(GATE + "print('off')", outputs={"out": "obs://results/away/"})
     station.wait_for_line(good, b"on")
     station.halt()
+    station.open_gate(good)
     folder = station.run_folder(good)
     station.until(lambda: b'"ending": {' in folder.status.read_bytes())
     assert station.job(good).phase is Phase.RUNNING
@@ -235,7 +247,7 @@ def test_a_long_log_takes_no_room_behind_its_upload(make_station: Callable[..., 
     script = "import os, time\nfor i in range(40):\n    os.write(1, b'y' * 1048575 + b'\\n')\n    time.sleep(0.05)\nprint('wait', flush=True)\ntime.sleep(600)"
     job_id = station.submit(script)
     log = station.run_folder(job_id).rank_log(0)
-    station.until(lambda: log.exists() and log.stat().st_size >= 40 << 20, 60)
+    station.until(lambda: log.exists() and log.stat().st_size >= 40 << 20, 150)
     station.until(lambda: log.stat().st_blocks * 512 < 4 << 20, what="the spool keeps its blocks")
     station.ask_stop(job_id)
     station.wait(job_id)
@@ -334,10 +346,10 @@ def test_what_could_not_be_brought_home_is_kept_and_brought_later(make_station: 
     station.start()
     store = station.platform.store
     store.create_bucket("later", station.workspace.id)
-    script = "import os, time; open(os.environ['TRAINSHED_OUTPUT_OUT'] + '/x', 'w').write('x'); time.sleep(1)"
-    job_id = station.submit(script, outputs={"out": "obs://later/"})
-    station.until(lambda: station.job(job_id).detail == "training")
+    job_id = station.submit(GATE + "open(out + '/x', 'w').write('x')", outputs={"out": "obs://later/"})
+    station.wait_for_line(job_id, b"on")
     store.delete_bucket("later")
+    station.open_gate(job_id)
     job = station.wait(job_id)
     assert (job.phase, job.ending["code"]) == (Phase.FAILED, "output")
     assert (station.run_folder(job_id).root / "outputs" / "out" / "x").exists()
@@ -347,7 +359,7 @@ def test_what_could_not_be_brought_home_is_kept_and_brought_later(make_station: 
         discard_old_attempts(station.control)
         return not station.run_folder(job_id).path.exists()
 
-    station.until(came_home, 30, "the outputs do not come home")
+    station.until(came_home, 90, "the outputs do not come home")
     assert [info.key for info in store.walk("later", "")] == ["x"]
     assert station.job(job_id).ending == job.ending
 

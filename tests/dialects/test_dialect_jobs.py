@@ -293,7 +293,7 @@ def test_the_log_at_its_destination_grows_while_the_job_runs(
     platform: Any, support: Any, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.yaml"
-    fields = {"dialect": "modelarts-v2", "command": "echo begun; sleep 60", "log_url": "obs://live-logs/"}
+    fields = {"dialect": "modelarts-v2", "command": "echo begun; sleep 600", "log_url": "obs://live-logs/"}
     job.write_text(yaml.safe_dump({"name": "live", **fields}))
     assert platform.cli("obs", "mb", "live-logs").exit_code == 0
     assert platform.cli("submit", job).exit_code == 0
@@ -302,7 +302,7 @@ def test_the_log_at_its_destination_grows_while_the_job_runs(
             lambda: [
                 name for name in list_names(platform, "obs://live-logs/") if name.endswith("-worker-0.log")
             ],
-            seconds=45,
+            seconds=180,
         )
         assert read_object(platform, f"obs://live-logs/{found[0]}", tmp_path) == "begun\n"
         assert platform.cli("show", "live", "--json").json()["phase"] == "Running"
@@ -356,8 +356,12 @@ def test_the_first_rank_that_fails_ends_the_others(platform: Any, tmp_path: Path
     (code / "train.py").write_text(
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('asked to end', flush=True), os._exit(0)))\n"
-        "time.sleep(1)\n"
-        "if os.environ['RANK_ID'] == '2':\n    sys.exit(41)\n"
+        "rank = os.environ['RANK_ID']\n"
+        "open('/tmp/ready-' + rank, 'w').close()\n"
+        # Not before the others have said what to do when they are asked to end.
+        "while rank == '2':\n"
+        "    if all(os.path.exists('/tmp/ready-%d' % other) for other in range(4)):\n        sys.exit(41)\n"
+        "    time.sleep(0.05)\n"
         "time.sleep(300)\n"
     )
     job = tmp_path / "job.yaml"

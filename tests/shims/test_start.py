@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from job_process import Run, make_environment, runner_of
+from trainshed.daemon.preflight import find_free_port
 
 
 @pytest.fixture(scope="module", params=["", "3.7"], ids=["own", "3.7"])
@@ -231,8 +232,8 @@ JOIN = "from mindspore.communication import init; init()"
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    # Not one that an outgoing connection may happen to get before it is used.
+    return find_free_port("127.0.0.1")
 
 
 def is_served(port: int) -> bool:
