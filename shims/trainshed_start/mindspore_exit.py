@@ -24,15 +24,17 @@ _MESSAGE = (
     "[trainshed] this process was ended by MindSpore's own farewell to its cluster. The script had ended well before: "
     "its end counts"
 )
+# What stands in the code beside the steps that were written.
+_NO_STEPS = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL")
 _UNKNOWN = object()
-_state = {"frame": None, "exit": _UNKNOWN, "postpones": False}
+_state = {"frame": None, "main": None, "exit": _UNKNOWN, "postpones": False}
 _farewells = []
 
 
 def prepare():
     """Before MindSpore loads: watch how the script ends, and learn what MindSpore wants to do then."""
     if _state["frame"] is None:
-        _state["frame"] = _outermost_frame()
+        _state["frame"], _state["main"] = _outermost_frame(), _main_frame()
         sys.exit = _remembering(sys.exit)
         atexit.register = _watching(atexit.register)
 
@@ -69,6 +71,21 @@ def _outermost_frame():
     frame = sys._current_frames().get(threading.main_thread().ident)
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def _main_frame():
+    """The frame of the program itself, if nothing stands around it that could still catch its end."""
+    frame = sys._current_frames().get(threading.main_thread().ident)
+    own = getattr(sys.modules.get("__main__"), "__dict__", None)
+    while frame is not None and (frame.f_globals is not own or frame.f_code.co_name != "<module>"):
+        frame = frame.f_back
+    around = frame and frame.f_back
+    while around is not None:
+        # `python -m` runs a module by these.
+        if around.f_globals.get("__name__") != "runpy":
+            return None
+        around = around.f_back
     return frame
 
 
@@ -110,7 +127,7 @@ def _now_or_last(farewell):
 
 
 def _has_ended_well():
-    """True only where nothing else is possible: `raise SystemExit(3)` leaves no trace but where it was raised."""
+    """True only where nothing else is possible: `raise SystemExit(code)` leaves no trace but where it was raised."""
     if has_failed():
         return False
     if _state["exit"] is not _UNKNOWN:
@@ -120,7 +137,31 @@ def _has_ended_well():
         return False
     import opcode
 
-    return opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")
+    last = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
+    return last.startswith("RETURN_") or _has_raised_a_good_exit(_state["main"])
+
+
+def _has_raised_a_good_exit(frame):
+    """Whether a program's last step was `raise SystemExit`, without a code, or with one that is written there: 0."""
+    if frame is None or "SystemExit" in frame.f_globals:
+        return False
+    import dis
+
+    steps = []
+    for step in dis.get_instructions(frame.f_code):
+        if not step.opname.startswith(_NO_STEPS):
+            steps.append(step)
+        if step.offset == frame.f_lasti:
+            break
+    if not steps or steps.pop().opname != "RAISE_VARARGS":
+        return False
+    if steps and steps[-1].opname.startswith("CALL"):
+        steps.pop()
+        code = steps[-1].argval if steps else None
+        is_code = bool(steps) and steps[-1].opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT"))
+        if is_code and (code is None or (isinstance(code, int) and code == 0)):
+            steps.pop()
+    return bool(steps) and steps[-1].opname == "LOAD_NAME" and steps[-1].argval == "SystemExit"
 
 
 class _Safeguard:

@@ -62,6 +62,51 @@ def test_a_module_that_is_run_as_a_program_counts_as_well(run: Run) -> None:
     assert (done.returncode, done.stdout) == (0, HANDLERS + "farewell\n"), done.stderr
 
 
+@pytest.mark.parametrize("how", [("train.py",), ("-m", "train"), ("-m", "package")], ids=" ".join)
+@pytest.mark.parametrize("end", ["raise SystemExit", "raise SystemExit()", "raise SystemExit(0)"])
+def test_an_exit_that_is_raised_with_a_good_code_is_a_good_end(
+    run: Run, how: tuple[str, ...], end: str
+) -> None:
+    modules = {**MINDSPORE, "train.py": f"{SCRIPT}\n{end}\n", "package/__init__.py": ""}
+    modules["package/__main__.py"] = f"{SCRIPT}\nif __name__ == '__main__':\n    {end}\n"
+    done = run("-u", *how, modules=modules, **WORKER)
+    assert (done.returncode, done.stdout, done.stderr) == (0, HANDLERS + "farewell\n", "")
+    crashed = run("-u", *how, modules=modules, CRASH="_sigsegv", **WORKER)
+    assert (crashed.returncode, crashed.stdout) == (0, HANDLERS + "farewell\n"), crashed.stderr
+    assert LINE in crashed.stderr
+
+
+OUTER = """
+import runpy
+try:
+    runpy.run_module("package", run_name="__main__")
+except SystemExit:
+    pass
+raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        # Its code is nowhere to be read.
+        (SCRIPT + "\nraise SystemExit(int('0'))\n", 0),
+        (SCRIPT + "\nraise SystemExit(False or 3)\n", 3),
+        (SCRIPT + "\nraise SystemExit(0.0)\n", 1),
+        # Somebody else's good end is not that of the program.
+        (OUTER, 3),
+    ],
+    ids=["computed", "chosen", "no code", "caught"],
+)
+def test_where_a_good_end_is_not_certain_a_crash_is_a_crash(run: Run, script: str, code: int) -> None:
+    modules = {**MINDSPORE, "train.py": script, "package/__init__.py": ""}
+    modules["package/__main__.py"] = SCRIPT + "\nraise SystemExit(0)\n"
+    done = run("-u", "train.py", modules=modules, **WORKER)
+    assert done.returncode == code, done.stderr
+    crashed = run("-u", "train.py", modules=modules, CRASH="_sigsegv", **WORKER)
+    assert crashed.returncode < 0 and LINE not in crashed.stderr
+
+
 @pytest.mark.parametrize("how", [("train.py",), ("-m", "train")], ids=["script", "module"])
 @pytest.mark.parametrize(
     ("end", "code"),
