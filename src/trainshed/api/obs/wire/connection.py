@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from trainshed.api.obs.wire.answer import render_head, render_refusal
 from trainshed.api.obs.wire.chunked import BadChunk, ChunkedBody
 from trainshed.api.obs.wire.head import BadHead, Head, parse_head
 from trainshed.api.obs.wire.lobby import Lobby
+from trainshed.api.obs.wire.outlet import Outlet
 from trainshed.api.obs.wire.request import Request, TransferBroken
 
 __all__ = ["Connection"]
@@ -31,14 +31,12 @@ _WRITE_HIGH = 1 << 19
 _log = logging.getLogger("trainshed.store")
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Outlet):
     """Reads requests one after the other, has each answered, and ends."""
 
     def __init__(self, lobby: Lobby, scheme: str) -> None:
-        self.scheme = scheme
+        super().__init__(scheme)
         self._lobby = lobby
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._request: Request | None = None
         self._task: asyncio.Task[None] | None = None
         # What came of the next head, or what follows the request under way.
@@ -48,15 +46,12 @@ class Connection(asyncio.BufferedProtocol):
         self._room: memoryview | None = None
         self._left = 0
         self._chunks: ChunkedBody | None = None
-        # When something was heard or taken last, and when the head began that is being read.
-        self._since = self._head_since = self._loop.time()
+        # When the head began that is being read.
+        self._head_since = self._since
         self._is_paused = False
         self._is_discarding = False
-        self._is_gone = False
         self._has_ended = False
         self._is_leaving = False
-        self._is_write_paused = False
-        self._flush_waiter: asyncio.Future[None] | None = None
 
     # --- called by the event loop ---
 
@@ -103,15 +98,6 @@ class Connection(asyncio.BufferedProtocol):
             return self.scheme == "http"
         request.break_off()
         return False
-
-    def pause_writing(self) -> None:
-        self._is_write_paused = True
-        self._since = self._loop.time()
-
-    def resume_writing(self) -> None:
-        self._is_write_paused = False
-        self._since = self._loop.time()
-        self._wake_flush()
 
     # --- reading ---
 
@@ -317,40 +303,6 @@ class Connection(asyncio.BufferedProtocol):
             request.keeps = False
         word = ("keep-alive" if request.head.is_old else "") if request.keeps else "close"
         return render_head(status, headers, self._lobby.date(), word)
-
-    def send(self, *parts: bytes) -> None:
-        """Send bytes in their order, as soon as the client takes them."""
-        if not self._is_gone and not self._transport.is_closing():
-            for part in parts:
-                self._transport.write(part)
-
-    async def flushed(self) -> None:
-        """Wait while the client does not take what was sent."""
-        if self._is_write_paused and not self._is_gone:
-            self._flush_waiter = self._loop.create_future()
-            await self._flush_waiter
-
-    def _wake_flush(self) -> None:
-        waiter, self._flush_waiter = self._flush_waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def duplicate(self) -> int:
-        """A second descriptor of the socket if bytes may be sent past the transport; -1 if not."""
-        if self.scheme != "http" or self._is_gone or self._transport.get_write_buffer_size():
-            return -1
-        return os.dup(self._transport.get_extra_info("socket").fileno())
-
-    async def writable(self, socket: int) -> None:
-        """Wait until a descriptor of ours takes bytes again."""
-        self._flush_waiter = waiter = self._loop.create_future()
-        self._is_write_paused, self._since = True, self._loop.time()
-        self._loop.add_writer(socket, self._wake_flush)
-        try:
-            await waiter
-        finally:
-            self._loop.remove_writer(socket)
-            self._is_write_paused, self._since = False, self._loop.time()
 
     # --- the end ---
 
