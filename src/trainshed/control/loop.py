@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 
+from trainshed.control.active_attempts import ActiveAttempts
 from trainshed.control.active_jobs import ActiveJobs
 from trainshed.control.admission import admit
 from trainshed.control.cleaning import discard_old_attempts
@@ -17,7 +18,6 @@ from trainshed.control.submissions import Submissions
 from trainshed.control.wait_notes import WaitNotes
 from trainshed.control.watching import watch_job
 from trainshed.db.engine import begin, read
-from trainshed.db.jobs import JobRow
 from trainshed.db.lease import acquire_lease, release_lease, renew_lease
 from trainshed.db.nodes import replace_nodes
 from trainshed.model.errors import TrainshedError
@@ -49,6 +49,8 @@ class ControlLoop:
         self._control = control
         self._doorbell = Doorbell(control.home.doorbell)
         self._active = ActiveJobs()
+        self._attempts = ActiveAttempts()
+        self._notes = WaitNotes(control)
         self._creation = Creation(control)
         self._submissions = Submissions(control)
         self._next_capacity = 0.0
@@ -107,13 +109,9 @@ class ControlLoop:
                     continue
                 with begin(control.database) as connection:
                     replace_nodes(connection, engine.name, nodes)
-        with read(control.database) as connection:
-            jobs = self._active.load(connection)
-            queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
-        if self._watch(jobs, queue):
-            with read(control.database) as connection:
-                jobs = self._active.load(connection)
-                queue = load_queue(connection, control.clock(), jobs, control.settings.all_pools)
+        queue = self._load()
+        if self._watch(queue):
+            queue = self._load()
         if queue.waiting or queue.to_hand_over or queue.stranded:
             admit(control, queue, self._submissions)
         if now >= self._next_cleaning:
@@ -122,12 +120,19 @@ class ControlLoop:
         if now >= self._next_tidying:
             control.tidy_up()
             self._next_tidying = now + _TIDY_EVERY
-        return bool(jobs)
+        return bool(queue.jobs)
 
-    def _watch(self, jobs: list[JobRow], queue: QueueView) -> bool:
-        """Move every job on that is being created or that an engine has; whether one gave its devices back."""
-        control, notes, freed = self._control, WaitNotes(self._control), False
-        for job in jobs:
+    def _load(self) -> QueueView:
+        control = self._control
+        with read(control.database) as connection:
+            jobs = self._active.load(connection)
+            attempts = self._attempts.load(connection, jobs)
+            return load_queue(connection, control.clock(), jobs, control.settings.all_pools, attempts)
+
+    def _watch(self, queue: QueueView) -> bool:
+        """Move every job on that is being created or that an engine has; whether the queue looks different now."""
+        control, notes, freed = self._control, self._notes, False
+        for job in queue.jobs.values():
             try:
                 if job.phase is Phase.CREATING:
                     self._creation.advance(job)
@@ -146,6 +151,7 @@ class ControlLoop:
                 # The fault of one job must not stop the others.
                 log.exception("job %s could not be moved on", job.id)
         notes.write()
+        notes.forget_all_but(queue.jobs)
         return freed
 
     def _acquire(self, holder: str) -> int | None:

@@ -58,13 +58,14 @@ def load_queue(
     now: float,
     jobs: list[JobRow] | None = None,
     pools: Iterable[Pool] = (Pool(LOCAL_POOL),),
+    attempts: dict[str, AttemptRow] | None = None,
 ) -> QueueView:
-    """Read the queue; `jobs` are the active ones if the caller has them already."""
+    """Read the queue; `jobs` are the active ones, and `attempts` their latest, if the caller has them already."""
     pools = tuple(pools)
     resting: dict[str, float] = {}
     jobs = active_jobs(connection) if jobs is None else jobs
     nodes = all_nodes(connection)
-    attempts = current_attempts(connection)
+    attempts = current_attempts(connection) if attempts is None else attempts
     flavors = {pool.name: tuple(flavors_of(pool, nodes)) for pool in pools}
     waiting: list[Request] = []
     held: list[Held] = []

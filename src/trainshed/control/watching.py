@@ -35,9 +35,15 @@ def watch_job(
     submissions: Submissions,
     notes: WaitNotes,
 ) -> bool:
-    """Move a job that an engine has one step on; True when it gave its devices back."""
+    """Move a job that an engine has one step on; True when the queue looks different now: it gave devices back that
+    this platform deals out, or is to start again.
+
+    A job that waits in its engine's queue as at the last look is left alone.
+    """
     engine = control.engines[attempt.engine]
     seen = engine.describe(job.id, attempt.attempt, job.nodes)
+    if notes.is_settled(job, seen):
+        return False
     begins = job.phase is Phase.PENDING and any(_has_begun(node) for node in seen)
     step = decide_step(
         AttemptFacts(
@@ -59,11 +65,14 @@ def watch_job(
         submit_attempt(control, job, attempt, queue, submissions)
         return False
     if step.detail is Detail.IN_SLURM:
+        notes.settle(job, seen)
         notes.add(job, step.reason, seen[0].hint)
         return False
     if step.kind in ("cancel", "salvage", "release", "hang", "idle"):
         _reach_out(engine, job, attempt, step)
-    return _record(control, job, attempt, seen, step, begins)
+    return _record(control, job, attempt, seen, step, begins) and (
+        step.kind == "restart" or not engine.queues
+    )
 
 
 def _has_begun(node: NodeObservation) -> bool:

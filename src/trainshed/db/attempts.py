@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ __all__ = [
     "change_attempt",
     "current_attempts",
     "insert_attempt",
+    "latest_attempts",
     "undiscarded_attempts",
 ]
 
@@ -35,6 +37,10 @@ _CURRENT = (
     )
     .where(text(f"NOT (jobs.{tables.ENDED_PHASES_SQL})"))
 )
+
+_LATEST = _CURRENT.where(tables.attempts.c.job_id.in_(bindparam("wanted_ids", expanding=True)))
+# SQLite takes 32,766 values in a statement.
+_AT_ONCE = 500
 
 _IS_WANTED = and_(
     tables.attempts.c.job_id == bindparam("wanted"), tables.attempts.c.attempt == bindparam("number")
@@ -95,6 +101,15 @@ def attempts_of(connection: Connection, job_id: str) -> list[AttemptRow]:
 def current_attempts(connection: Connection) -> dict[str, AttemptRow]:
     """The latest attempt of every job that has not ended, by the job's id."""
     return {row.job_id: from_row(AttemptRow, row) for row in connection.execute(_CURRENT)}
+
+
+def latest_attempts(connection: Connection, job_ids: Sequence[str]) -> dict[str, AttemptRow]:
+    """The latest attempt of each of these jobs that has one and has not ended, by the job's id."""
+    found: dict[str, AttemptRow] = {}
+    for start in range(0, len(job_ids), _AT_ONCE):
+        wanted = {"wanted_ids": list(job_ids[start : start + _AT_ONCE])}
+        found |= {row.job_id: from_row(AttemptRow, row) for row in connection.execute(_LATEST, wanted)}
+    return found
 
 
 def undiscarded_attempts(connection: Connection, ended_before: float, limit: int) -> list[AttemptRow]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -199,47 +200,67 @@ class NodeLaunch:
 
 
 def to_json(value: Any) -> Any:
-    """A dataclass as plain JSON data."""
-    return dataclasses.asdict(value)
+    """A dataclass as plain JSON data: as it is when it has been written and read again."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    names = _NAMES.get(kind)
+    if names is not None:
+        return {name: to_json(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {name: to_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if dataclasses.is_dataclass(kind):
+        _NAMES[kind] = tuple(item.name for item in dataclasses.fields(kind))
+        return to_json(value)
+    return value
 
 
 def from_json(kind: type[T], data: Any) -> T:
     """Read back what `to_json` wrote. Fields that this version does not know are left out, missing ones
     take their default: a runner and a server of neighbouring versions understand each other."""
-    return typing.cast(T, _read(kind, data))
+    read = _reader(kind)
+    return typing.cast(T, data if read is None else read(data))
 
 
 def learn_types(*kinds: Any) -> None:
     """Prepare to read these dataclasses, and all that they hold: done once, it is not done at the first read."""
     for kind in kinds:
-        if dataclasses.is_dataclass(kind):
-            learn_types(*(() if kind in _HINTS else _hints(kind).values()))
-        else:
-            learn_types(*typing.get_args(kind))
+        _reader(kind)
 
 
-def _read(kind: Any, data: Any) -> Any:
-    origin = typing.get_origin(kind)
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_NAMES: dict[Any, tuple[str, ...]] = {}
+# What reads a value of a type; None where it is taken as it is.
+_READERS: dict[Any, Callable[[Any], Any] | None] = {}
+
+
+def _reader(kind: Any) -> Callable[[Any], Any] | None:
+    if kind not in _READERS:
+        _READERS[kind] = _make_reader(kind)
+    return _READERS[kind]
+
+
+def _make_reader(kind: Any) -> Callable[[Any], Any] | None:
     if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return typing.cast(Any, kind)(
-            **{name: _read(hints[name], value) for name, value in data.items() if name in hints}
-        )
-    if origin is tuple:
-        return tuple(_read(typing.get_args(kind)[0], item) for item in data)
-    if origin is list:
-        return [_read(typing.get_args(kind)[0], item) for item in data]
+        readers = {name: _reader(hint) for name, hint in typing.get_type_hints(kind).items()}
+
+        def read_fields(data: Any) -> Any:
+            return typing.cast(Any, kind)(
+                **{
+                    name: value if (read := readers[name]) is None else read(value)
+                    for name, value in data.items()
+                    if name in readers
+                }
+            )
+
+        return read_fields
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (tuple, list):
+        item = _reader(options[0])
+        return origin if item is None else lambda data: origin([item(each) for each in data])
     if origin in (typing.Union, types.UnionType):
-        if data is None:
-            return None
-        return _read(next(option for option in typing.get_args(kind) if option is not type(None)), data)
-    return data
-
-
-_HINTS: dict[Any, dict[str, Any]] = {}
-
-
-def _hints(kind: Any) -> dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
+        some = _reader(next(option for option in options if option is not type(None)))
+        return None if some is None else lambda data: None if data is None else some(data)
+    return None

@@ -33,7 +33,7 @@ def test_reasons() -> None:
     assert "not available" in explain_wait(waiting("ReqNodeNotAvail, UnavailableNodes:n3")).reason
     assert "preparing" in explain_wait(waiting("None", "CONFIGURING")).reason
     later = explain_wait(waiting("Resources", start="2027-01-01T10:00:00"))
-    assert later.hint == "Slurm expects to start it at 2027-01-01 10:00:00."
+    assert later.hint == "Slurm expects to start it at 2027-01-01 10:00."
 
 
 def test_what_passes_is_told_from_what_does_not() -> None:

@@ -130,6 +130,13 @@ class AttemptFolder:
             self._untouched[index] = state
         return sight
 
+    def is_untouched(self, nodes: int) -> bool:
+        """Whether nobody has been in the nodes' folders since the last sight of them, nor before."""
+        return all(
+            (known := self._untouched.get(index)) is not None and known == _state(f"{self.path}/node-{index}")
+            for index in range(nodes)
+        )
+
     def host(self, index: int) -> str:
         """The machine on which a node's process took its place; empty before that."""
         return str(_read(self.node(index).claim).get("host", ""))

@@ -77,6 +77,8 @@ class SlurmEngine:
         self._bring_home = bring_home
         self._board = Board(self._commands, platform, self._pools)
         self._folders = AttemptFolders(home)
+        # By their names: what was seen of attempts that wait in Slurm, and what Slurm had said.
+        self._waiting: dict[str, tuple[list[QueuedJob], list[NodeObservation]]] = {}
         bad_nodes = BadNodes(home.run / "slurm-nodes.json")
         self._machines = Machines(self._commands, bad_nodes, clock)
 
@@ -143,9 +145,11 @@ class SlurmEngine:
         self._board.note_change(name)
 
     def describe(self, job_id: str, attempt: int, nodes: int) -> list[NodeObservation]:
-        """What the mirrors and Slurm say of each node."""
+        """What the mirrors and Slurm say of each node; of an attempt that waits as before, the very same list."""
         folder = self._folders.find(job_id, attempt)
         submission = folder.read()
+        if submission is not None and (known := self._waits_as_before(folder, submission)) is not None:
+            return known
         sights = [folder.sight(index) for index in range(nodes)]
         if all(is_plain_end(sight.report) for sight in sights):
             # They have said all there is: Slurm need not be asked.
@@ -288,6 +292,7 @@ class SlurmEngine:
             elif isinstance(silence, Unconfirmed) and now - submission.submitted_at < submission.pause:
                 fault = None
             return observe_without_slurm(sights, fault, now=now, silent_for=self._board.silent_for)
+        self._waiting.pop(submission.name, None)
         job = self._choose(jobs, folder, submission)
         if job is None and not has_begun(sights):
             if now - submission.submitted_at < submission.pause:
@@ -304,7 +309,7 @@ class SlurmEngine:
             # Its machine is not the job's any more, but it can still bring home what it has.
             words = "Slurm has taken the machine away." if job else "Slurm does not know the job any more."
             folder.ask_to_stop(index, {"reason": words, "outcome": "stopped", "by": "slurm"})
-        return observe(
+        seen = observe(
             sights,
             job,
             now=now,
@@ -312,6 +317,25 @@ class SlurmEngine:
             grace=submission.grace,
             recall=lambda report: self._recall(submission, report),
         )
+        if len(jobs) == 1 and all(node.state == "queued" for node in seen):
+            self._waiting[submission.name] = jobs, seen
+        return seen
+
+    def _waits_as_before(self, folder: AttemptFolder, submission: Submission) -> list[NodeObservation] | None:
+        """What was seen of an attempt that waits, if Slurm says the same of it and nobody has been in its folders.
+
+        Hundreds may wait, and the loop looks at all of them whenever one of them moves.
+        """
+        known = self._waiting.get(submission.name)
+        if known is None:
+            return None
+        try:
+            if self._find(submission) == known[0] and folder.is_untouched(submission.nodes):
+                return known[1]
+        except Unavailable:
+            pass
+        del self._waiting[submission.name]
+        return None
 
     def _recall(self, submission: Submission, report: NodeReport) -> str:
         """How a job ended: by the controller, or by accounting, where there is any, if that knows it no more."""

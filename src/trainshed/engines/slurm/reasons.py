@@ -182,8 +182,9 @@ def explain_wait(job: QueuedJob) -> Words:
         kind = next((name for start, name in _LIMITS if reason.startswith(start)), "")
         words = Words(f"It has reached {kind} ({reason})." if kind else f"Slurm says: {reason}.")
     if job.starts_at not in ("", "N/A", "Unknown") and reason in ("Priority", "Resources", "BeginTime"):
-        # Beside the reason, not in it: the estimate changes all the time.
-        return Words(words.reason, f"Slurm expects to start it at {job.starts_at.replace('T', ' ')}.")
+        # Beside the reason, not in it, and without the seconds: the estimate changes all the time, for all that wait.
+        moment = job.starts_at.replace("T", " ")[: len("2027-01-01 10:00")]
+        return Words(words.reason, f"Slurm expects to start it at {moment}.")
     return words
 
 
