@@ -82,14 +82,14 @@ def test_killed_in_the_middle(store: EmbeddedStore, moment: str) -> None:
     code = """
         import os, sys
         from pathlib import Path
-        from trainshed.store.embedded import blobs, store
+        from trainshed.store.embedded import blob_file, store
 
         if sys.argv[2] == "written":
-            blobs.BlobFile.publish = lambda self, publish=blobs.BlobFile.publish: (
+            blob_file.BlobFile.publish = lambda self, publish=blob_file.BlobFile.publish: (
                 publish(self) if hasattr(self, "md5") else os._exit(9)
             )
         else:
-            blobs.BlobFile.settle = lambda self: os._exit(9)
+            blob_file.BlobFile.settle = lambda self: os._exit(9)
         upload = store.EmbeddedStore(Path(sys.argv[1])).append("data", "log", 6)
         upload.write(b" and more")
         upload.commit()

@@ -165,9 +165,9 @@ def test_a_blob_whose_row_was_committed_outlives_its_writer(store: EmbeddedStore
     code = """
         import os, sys
         from pathlib import Path
-        from trainshed.store.embedded import blobs, store
+        from trainshed.store.embedded import blob_file, store
 
-        blobs.BlobWriter.settle = lambda self: os._exit(9)
+        blob_file.BlobWriter.settle = lambda self: os._exit(9)
         store.EmbeddedStore(Path(sys.argv[1])).put("data", "k", b"kept")
     """
     writer = start(code, store.folder)

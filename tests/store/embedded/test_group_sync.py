@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ def test_many_files_and_a_folder(files: list[int], way: str) -> None:
     assert sync_together(files) == [None] * 301
     assert sync_together([]) == []
     assert sync_together(files[:1]) == [None]
+
+
+def test_what_is_to_be_done_meanwhile_is_done_once(files: list[int], way: str) -> None:
+    done: list[int] = []
+    for count in (0, 1, 2, 301):
+        assert sync_together(files[:count], partial(done.append, count)) == [None] * count
+    assert done == [0, 1, 2, 301]
 
 
 def test_one_that_cannot_be_synced_does_not_hide_the_others(files: list[int], way: str) -> None:

@@ -92,7 +92,7 @@ def test_abandoned_uploads_are_collected(store: EmbeddedStore, monkeypatch: pyte
 DIE = """
     import os, sys
     from pathlib import Path
-    from trainshed.store.embedded import blobs, multipart, part_files
+    from trainshed.store.embedded import blob_file, multipart, part_files
     from trainshed.store.embedded.store import EmbeddedStore
 
     store = EmbeddedStore(Path(sys.argv[1]))
@@ -105,7 +105,7 @@ DIE = """
     if sys.argv[2] == "linked":
         store._write = lambda *arguments, write=store._write: os._exit(9) if len(arguments) > 1 else write(*arguments)
     if sys.argv[2] == "committed":
-        blobs.BlobFile.settle = lambda self: os._exit(9)
+        blob_file.BlobFile.settle = lambda self: os._exit(9)
     store.complete_upload("data", "k", upload.upload_id, parts)
 """
 

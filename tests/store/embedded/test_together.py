@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,23 @@ def test_one_that_is_refused_leaves_the_others_and_no_trace(store: EmbeddedStore
     assert files(store) == (3, 0) and store.total_usage().objects == 3
 
 
+def test_what_is_hashed_while_the_disk_works_is_judged_all_the_same(store: EmbeddedStore) -> None:
+    def late(key: str, md5: str = "") -> WholeObject:
+        upload = store.upload("data", key, with_sha256=True)
+        upload.write(b"begin ")
+        upload.write_last(bytearray(key.encode()))
+        return upload.finish(expected_md5=md5)
+
+    right = hashlib.md5(b"begin right").hexdigest()
+    kept, refused, empty = commit_together(
+        [late("right", right), late("wrong", right), whole(store, "empty", b"")]
+    )
+    assert isinstance(kept, ObjectInfo) and kept.etag == right and read(store, "right") == b"begin right"
+    assert isinstance(refused, InvalidInput) and refused.code == "checksum_mismatch"
+    assert isinstance(empty, ObjectInfo) and empty.etag == hashlib.md5(b"").hexdigest()
+    assert files(store) == (1, 0) and store.verify().is_whole
+
+
 def test_the_last_one_of_a_key_wins(store: EmbeddedStore) -> None:
     outcomes = commit_together([whole(store, "k", b"one"), whole(store, "k", b"two")])
     assert [outcome.etag for outcome in outcomes if isinstance(outcome, ObjectInfo)] == [
@@ -112,7 +129,7 @@ def test_what_was_answered_survives_a_kill(store: EmbeddedStore) -> None:
     code = """
         import os, sys
         from pathlib import Path
-        from trainshed.store.embedded import blobs
+        from trainshed.store.embedded import blob_file
         from trainshed.store.embedded.store import EmbeddedStore
         from trainshed.store.embedded.together import commit_together
 
@@ -127,13 +144,13 @@ def test_what_was_answered_survives_a_kill(store: EmbeddedStore) -> None:
             return uploads
 
         commit_together(group("a"))
-        second, publish, seen = group("b"), blobs.BlobFile.publish, []
+        second, publish, seen = group("b"), blob_file.BlobFile.publish, []
 
         def die(self):
             seen.append(self)
             return publish(self) if len(seen) < 10 else os._exit(9)
 
-        blobs.BlobFile.publish = die
+        blob_file.BlobFile.publish = die
         commit_together(second)
     """
     done = subprocess.run(
@@ -150,8 +167,8 @@ def test_what_was_answered_survives_a_kill(store: EmbeddedStore) -> None:
 def test_a_file_that_the_disk_lost_is_refused_and_the_others_are_kept(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sync(files: Sequence[int]) -> list[OSError | None]:
-        outcomes = sync_together(files)
+    def sync(files: Sequence[int], meanwhile: Callable[[], None]) -> list[OSError | None]:
+        outcomes = sync_together(files, meanwhile)
         return [OSError(errno.EIO, "lost"), OSError(errno.ENOSPC, "full"), *outcomes[2:]]
 
     monkeypatch.setattr(together, "sync_together", sync)
@@ -171,7 +188,10 @@ def test_a_folder_that_could_not_be_synced_is_synced_again_before_the_rows(
     monkeypatch.setattr(
         together,
         "sync_together",
-        lambda files: [*sync_together(files)[:1], *[OSError(5, "")] * (len(files) - 1)],
+        lambda files, meanwhile: [
+            *sync_together(files, meanwhile)[:1],
+            *[OSError(5, "")] * (len(files) - 1),
+        ],
     )
     assert isinstance(commit_together([whole(store, "second", b"2")])[0], ObjectInfo)
     assert synced and {folder.parent.name for folder in synced} <= {"blobs", store.folder.name}

@@ -21,7 +21,7 @@ from pathlib import Path
 from trainshed.model.errors import Conflict, InvalidInput, NotFound, TrainshedError
 from trainshed.model.names import check_key
 from trainshed.store.embedded import bucket_rows, index
-from trainshed.store.embedded.blobs import BlobFile, BlobWriter
+from trainshed.store.embedded.blob_file import BlobFile, BlobWriter
 from trainshed.store.embedded.core import StoreCore
 from trainshed.store.embedded.file_window import copy_range, digest_file
 from trainshed.store.embedded.garbage import count_uses

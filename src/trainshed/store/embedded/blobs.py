@@ -9,181 +9,20 @@ is never touched.
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trainshed.durable import sync_folder
-from trainshed.store.embedded.early_sync import begin_sync
 from trainshed.store.embedded.folder_placement import spread_folders
-from trainshed.store.embedded.transactions import explain_os_error, explained_errors
+from trainshed.store.embedded.transactions import explained_errors
 
-__all__ = ["BlobFile", "BlobWriter", "Blobs"]
+__all__ = ["Blobs"]
 
 _PER_FOLDER = 256
 _NAMES = 64
-
-
-# Every so many bytes of an object the room left on the disk is looked at, and this much of it is kept.
-_ROOM_STEP = 4 << 20
-_ROOM_KEPT = 48 << 20
-
-
-class BlobFile:
-    """A file on its way to become a blob; without bytes there is none."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._file = -1
-        self._source = ""
-        self.id = ""
-        # A file that is made here is read-only from the start; one that lies elsewhere has to become so.
-        self._is_ours = False
-        # The folders that hold its name, if it has it already.
-        self._folders: list[Path] = []
-        # Set when somebody has synced it together with others.
-        self._is_synced = False
-        self._sync_error: OSError | None = None
-
-    def create(self) -> int:
-        """Begin a new file; returns its descriptor, open for writing."""
-        self.id, self._source, self._file = self._blobs.create()
-        self._is_ours = True
-        return self._file
-
-    def adopt(self, path: Path, size: int | None) -> None:
-        """Take a file that lies elsewhere in the store, and that nobody else writes to; cut it to size."""
-        self.id, self._source = self._blobs.adopt(path)
-        self._file = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
-        if size is not None and os.fstat(self._file).st_size != size:
-            os.truncate(self._source, size)
-
-    def reopen(self, position: int) -> int:
-        """Open an adopted file for writing from a position on; returns its descriptor."""
-        os.fchmod(self._file, 0o600)
-        os.close(self._file)
-        self._file = os.open(self._source, os.O_WRONLY | os.O_CLOEXEC)
-        # What an append that was killed left behind the end.
-        os.ftruncate(self._file, position)
-        os.lseek(self._file, position, os.SEEK_SET)
-        return self._file
-
-    def publish(self) -> list[Path]:
-        """Give the file its place among the blobs; returns the folders to sync before the index row is."""
-        if not self.id:
-            return []
-        try:
-            if not self._is_ours:
-                os.fchmod(self._file, 0o400)
-            if self._sync_error is not None:
-                raise self._sync_error
-            if not self._is_synced:
-                os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
-            return self._folders or self._blobs.publish(self.id, self._source)
-        except OSError as error:
-            self.discard()
-            raise explain_os_error(error) from error
-
-    def name_early(self) -> None:
-        """Do now what `publish` does with names: whoever has several to publish then only waits for the disk.
-
-        Until the index row is committed, the incoming name tells of the file, whatever else it is called.
-        """
-        if self.id:
-            try:
-                self._folders = self._blobs.publish(self.id, self._source)
-            except OSError as error:
-                self.discard()
-                raise explain_os_error(error) from error
-
-    @property
-    def descriptor(self) -> int:
-        """The open file, for `group_sync`; -1 if there is none."""
-        return self._file
-
-    def note_sync(self, error: OSError | None) -> None:
-        """It was synced together with others, or that failed: `publish` need not do it again."""
-        self._is_synced, self._sync_error = True, error
-
-    @property
-    def early_folders(self) -> list[Path]:
-        """The folders that hold the name that it was given early."""
-        return self._folders
-
-    def settle(self) -> None:
-        """Remove the incoming name, after the index row was committed."""
-        if self.id:
-            _unlink(self._source)
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-        if self.id:
-            blob, self.id = self.id, ""
-            # The blob's own name goes first: a crash in between leaves the incoming one to tell of it.
-            self._blobs.remove([blob])
-            _unlink(self._source)
-
-
-def _require_room(file: int) -> None:
-    """A large object may not take the last room of a disk: databases and reports must go on being written."""
-    found = os.fstatvfs(file)
-    if found.f_bavail * found.f_frsize < _ROOM_KEPT:
-        raise OSError(errno.ENOSPC, "the last room of the disk is kept")
-
-
-class BlobWriter(BlobFile):
-    """A blob that is being written: counts and hashes what passes."""
-
-    def __init__(self, blobs: Blobs, *, with_sha256: bool) -> None:
-        super().__init__(blobs)
-        self.size = 0
-        self._md5 = hashlib.md5(usedforsecurity=False)
-        self._sha256 = hashlib.sha256() if with_sha256 else None
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes; on a disk error the file is discarded."""
-        view = memoryview(data).cast("B")
-        if not view:
-            return
-        try:
-            if not self.id:
-                # An empty object has no file at all.
-                self.create()
-            self._md5.update(view)
-            if self._sha256 is not None:
-                self._sha256.update(view)
-            before, self.size = self.size, self.size + len(view)
-            if before // _ROOM_STEP != self.size // _ROOM_STEP:
-                _require_room(self._file)
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError as error:
-            self.discard()
-            raise explain_os_error(error) from error
-
-    def begin_sync(self) -> None:
-        """Let the disk begin with what was written; `publish` then has less to wait for."""
-        if self._file >= 0:
-            begin_sync(self._file)
-
-    @property
-    def md5(self) -> str:
-        """The checksum of what was written so far."""
-        return self._md5.hexdigest()
-
-    @property
-    def sha256(self) -> str:
-        """The same with SHA-256, or empty when that was not asked for."""
-        return self._sha256.hexdigest() if self._sha256 is not None else ""
 
 
 class Blobs:
@@ -270,6 +109,10 @@ class Blobs:
         """Remove blob files that no row of the index names any more."""
         for blob in blobs:
             _unlink(self.path(blob))
+
+    def forget_source(self, source: str) -> None:
+        """Remove the first name of a file, which tells that somebody is about to commit it."""
+        _unlink(source)
 
     def settled(self) -> Iterator[str]:
         """All blobs that nobody is about to commit: they have lost their incoming name, whatever else links them."""

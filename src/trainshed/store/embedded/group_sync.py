@@ -15,7 +15,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 __all__ = ["sync_together"]
 
@@ -30,17 +30,26 @@ _OUTCOME = struct.Struct("=QQqq")
 _FSYNC = 2
 
 
-def sync_together(files: Sequence[int]) -> list[OSError | None]:
-    """Make what was written to open files durable; returns, for each, None or why it may be lost."""
+def _nothing() -> None:
+    pass
+
+
+def sync_together(files: Sequence[int], meanwhile: Callable[[], None] = _nothing) -> list[OSError | None]:
+    """Make what was written to open files durable; returns, for each, None or why it may be lost.
+
+    `meanwhile` is what this thread does before it waits for the disk.
+    """
     outcomes: list[OSError | None] = [None] * len(files)
     done = 0
     while len(files) - done > 1 and (queue := _borrow()) is not None:
         part = files[done : done + _MOST]
-        taken = queue.sync(part, outcomes, done)
+        taken = queue.sync(part, outcomes, done, meanwhile)
         done += taken
+        meanwhile = _nothing
         if taken < len(part):
             # Of a kind that this kernel does not sync in this way.
             break
+    meanwhile()
     for number in range(done, len(files)):
         try:
             os.fsync(files[number])
@@ -67,7 +76,13 @@ class _Queue:
             _REQUEST.pack_into(self._requests, at, number, 0, 0, _FSYNC, 0, 0, 0, 0, 0, 0, 0, 0)
             self._pointers[number] = ctypes.addressof(self._requests) + at
 
-    def sync(self, files: Sequence[int], outcomes: list[OSError | None], first: int) -> int:
+    def sync(
+        self,
+        files: Sequence[int],
+        outcomes: list[OSError | None],
+        first: int,
+        meanwhile: Callable[[], None],
+    ) -> int:
         """Sync files and note what failed, from `first` on; returns how many the kernel has taken."""
         for number, file in enumerate(files):
             struct.pack_into("=I", self._requests, number * _REQUEST.size + _FILE_AT, file)
@@ -75,6 +90,7 @@ class _Queue:
         taken: int = max(0, self._call(ctypes.c_long(self._submit), self._context, count, self._pointers))
         left = taken
         try:
+            meanwhile()
             while left:
                 left -= self._collect(left, outcomes, first)
         finally:

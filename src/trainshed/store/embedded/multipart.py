@@ -14,7 +14,7 @@ from typing import BinaryIO
 from trainshed.model.errors import InvalidInput, NotFound, TrainshedError
 from trainshed.model.names import check_key
 from trainshed.store.embedded import index, multipart_rows
-from trainshed.store.embedded.blobs import BlobFile, BlobWriter
+from trainshed.store.embedded.blob_file import BlobFile, BlobWriter
 from trainshed.store.embedded.core import StoreCore
 from trainshed.store.embedded.file_window import copy_range
 from trainshed.store.embedded.multipart_rows import StoredPart

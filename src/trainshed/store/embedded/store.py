@@ -14,7 +14,7 @@ from trainshed.model.errors import NotAllowed
 from trainshed.model.names import check_bucket_name, check_key
 from trainshed.store.embedded import bucket_rows, index, multipart_rows
 from trainshed.store.embedded.append import AppendOperations
-from trainshed.store.embedded.blobs import BlobWriter
+from trainshed.store.embedded.blob_file import BlobWriter
 from trainshed.store.embedded.expiry import ExpiryOperations
 from trainshed.store.embedded.file_window import FileWindow, copy_file
 from trainshed.store.embedded.together import ObjectReception

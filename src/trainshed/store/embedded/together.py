@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainshed.model.errors import TrainshedError
 from trainshed.store.embedded import index, quotas
-from trainshed.store.embedded.blobs import BlobWriter
+from trainshed.store.embedded.blob_file import BlobWriter
 from trainshed.store.embedded.bucket_rows import find_bucket
 from trainshed.store.embedded.garbage import release
 from trainshed.store.embedded.group_sync import sync_together
@@ -63,6 +63,10 @@ class ObjectReception(Reception[ObjectInfo]):
         self.describe = describe
         self.condition = condition
         self.commit_rows = commit_rows
+
+    def write_last(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the last bytes, which nobody may change until the object is committed: they are hashed only then."""
+        self.blob.write_last(data)
 
     def finish(
         self,
@@ -115,13 +119,21 @@ def _sync_all(blobs: Sequence[BlobWriter]) -> set[Path]:
             # One that cannot be opened is tried again, and explained, before the transaction.
             with contextlib.suppress(OSError):
                 folders[folder] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        errors = sync_together([*(blob.descriptor for blob in written), *folders.values()])
+        errors = sync_together(
+            [*(blob.descriptor for blob in written), *folders.values()], lambda: _hash_all(written)
+        )
     finally:
         for descriptor in folders.values():
             os.close(descriptor)
     for blob, error in zip(written, errors, strict=False):
         blob.note_sync(error)
     return {folder for folder, error in zip(folders, errors[len(written) :], strict=True) if error is None}
+
+
+def _hash_all(blobs: Sequence[BlobWriter]) -> None:
+    """Hash what is still to be hashed: the disk works in the meantime, and so does whoever takes the next objects."""
+    for blob in blobs:
+        blob.hash_rest()
 
 
 def put_objects(connection: sqlite3.Connection, wanted: Sequence[Wanted]) -> list[Written | TrainshedError]:
