@@ -170,7 +170,7 @@ def test_a_failing_rank_ends_the_other_nodes_and_a_good_end_does_not(host: Any) 
     fail_after_the_good_end = (
         "import socket, time\n"
         "socket.create_server(('127.0.0.3', 4000)).accept()[0].recv(1)\n"
-        "time.sleep(1)\n"
+        "time.sleep(3)\n"
         "raise SystemExit(3)"
     )
     end_well = (

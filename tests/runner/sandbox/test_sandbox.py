@@ -225,7 +225,7 @@ def test_children_of_a_shell_that_died_have_the_rest_of_the_grace(host: Any) -> 
 
 def test_children_that_do_not_end_are_killed_after_the_grace(host: Any) -> None:
     script = "bash -c 'trap \"echo no\" TERM; echo ready; while true; do sleep 0.1; done' ; echo after"
-    answer, log = host.run(arguments=["bash", "-c", script], stop={"line": "ready", "grace": 1})
+    answer, log = host.run(arguments=["bash", "-c", script], stop={"line": "ready", "grace": 3})
     assert "no" in log.split() and "after" not in log
     assert answer["exits"]["0"]["ended_by_platform"]
 
