@@ -120,14 +120,14 @@ def check_results(platform: Any, name: str, folder: Path) -> None:
 def test_commands_jobs_and_clients_work_the_same(platform: Any, server: Any, tmp_path: Path) -> None:
     submit(platform, "first", 0)
     with platform.client() as client:
-        assert client.wait("first", timeout=90).phase == "Completed"
+        assert client.wait("first", timeout=180).phase == "Completed"
     check_results(platform, "first", tmp_path / "back")
     # Its code lies in the store: the job gets a copy of its own.
     copied = platform.cli("obs", "cp", "-r", platform.home.path.parent / "code", "obs://data/code/")
     assert copied.exit_code == 0, copied.output
     submit(platform, "second", 0, code="obs://data/code/")
     with platform.client() as client:
-        assert client.wait("second", timeout=90).phase == "Completed"
+        assert client.wait("second", timeout=180).phase == "Completed"
     assert "already on this machine" in platform.cli("logs", "second", "--platform").output
 
     shown = platform.cli("obs", "ls", "obs://data/")
@@ -179,10 +179,11 @@ def test_commands_jobs_and_clients_work_the_same(platform: Any, server: Any, tmp
 def test_a_job_survives_the_death_of_the_endpoint(
     platform: Any, server: Any, support: Any, tmp_path: Path
 ) -> None:
-    submit(platform, "outage", 6)
+    submit(platform, "outage", 5)
     with platform.client() as client:
-        support.wait_until(lambda: client.get("outage").detail == "training", seconds=180)
-        time.sleep(2)
+        log = platform.home.run_folder(client.get("outage").id, 1, 0).rank_log(0)
+        # By then it has fetched what it needs by itself.
+        support.wait_until(lambda: log.exists() and b"\nline 9 " in log.read_bytes(), seconds=180)
         server.kill()
         # It trains on without the endpoint, then waits for it.
         support.wait_until(lambda: client.get("outage").detail == "uploading", seconds=180)
@@ -190,7 +191,7 @@ def test_a_job_survives_the_death_of_the_endpoint(
         assert client.get("outage").phase == "Running"
         assert "cannot be reached" in platform.cli("obs", "ls", "obs://data/").output
         server.start()
-        assert client.wait("outage", timeout=90).phase == "Completed"
+        assert client.wait("outage", timeout=180).phase == "Completed"
     check_results(platform, "outage", tmp_path / "back")
     assert "Waiting for it." in platform.cli("logs", "outage", "--platform").output
 
