@@ -86,7 +86,7 @@ def test_uv_is_only_given_to_machines_that_can_run_it() -> None:
     [
         ("no-such-python", EXIT_NO_PYTHON, "there is no no-such-python"),
         ("old-python", EXIT_NO_PYTHON, "needs 3.11 or newer"),
-        (PYTHON, EXIT_UNFIT, "not this user's own folder"),
+        (PYTHON, EXIT_UNFIT, "not a folder of this user alone"),
     ],
 )
 def test_a_machine_that_is_not_fit_says_why(tmp_path: Path, python: str, code: int, words: str) -> None:

@@ -21,7 +21,6 @@ from trainshed.services.runner_bundle import find_bundle
 
 __all__ = ["remote_start", "render_start_script"]
 
-_END = "END_OF_BOOTSTRAP"
 _LOOK_SECONDS = 1.0
 # For every Python from 3.6 on: it has to be able to say that it is too old. It fetches the runner once per machine and
 # version, and becomes it: without a look at what else is installed for this Python. A platform that restarts is waited for; a wrong digest is never run.
@@ -68,7 +67,7 @@ def run():
     # What is loaded now stays: until it is, nobody looks for garbage in it.
     import gc
     gc.disable()
-    # The runner has only the standard library beside it, whatever this machine's environment adds.
+    # The runner has only the standard library beside it, whatever the environment of this machine adds.
     foreign = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [unpacked] + [path for path in sys.path if path and path not in foreign]
     from trainshed.runner.remote.late_library import start_quickly
@@ -90,7 +89,7 @@ try:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     facts = os.lstat(folder)
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-        words = "%s is not this user's own folder" % folder
+        words = "%s is not a folder of this user alone" % folder
         fail(UNFIT, words, "node_folder", "Remove it, or set TRAINSHED_NODE_FOLDER to another place.")
     trusted = ""
     if authority:
@@ -181,10 +180,7 @@ def render_start_script(url: str, digest: str, authority: str = "") -> str:
             f"command -v {python} >/dev/null 2>&1 || {{",
             f'    echo "trainshed: there is no ${{TRAINSHED_PYTHON:-python3}} on $(uname -n)" >&2; exit {EXIT_NO_PYTHON}',
             "}",
-            f"bootstrap=$(cat <<'{_END}'",
-            program,
-            _END,
-            ")",
-            f'exec {python} -S -c "$bootstrap" {shlex.quote(url)} {digest} {shlex.quote(authority)}',
+            # As one word of the shell: to read it into a variable would start two processes.
+            f"exec {python} -S -c {shlex.quote(program)} {shlex.quote(url)} {digest} {shlex.quote(authority)}",
         )
     )

@@ -130,7 +130,7 @@ class _Node:
             self._start_tidying(root, ticket["site"]["caches"])
             if self._is_asked:
                 os.kill(self._runner, signal.SIGTERM)
-            outcome = self._wait(folder, launch["node_count"])
+            outcome = self._wait(folder, launch)
             for descriptor in (lock, environment, in_use):
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -199,7 +199,7 @@ class _Node:
         except (TrainshedError, ConnectionError) as silent:
             _say(f"the platform does not know that: {silent}")
 
-    def _wait(self, folder: RunFolder, node_count: int) -> int:
+    def _wait(self, folder: RunFolder, launch: dict[str, Any]) -> int:
         """Wait for the runner and the courier, each of which may die before its time."""
         from trainshed.runner.remote.courier import DELIVERED, GIVEN_UP, UNWANTED
 
@@ -218,6 +218,9 @@ class _Node:
                     os.kill(courier, signal.SIGKILL)
                     os.waitpid(courier, 0)
                     delivered = UNWANTED
+                elif not launch["outputs"] and not _left_behind(folder):
+                    # Nothing of it is of use to anybody: it is removed while the courier brings the last report.
+                    remove_tree(folder.root)
             elif pid == courier:
                 if code in (DELIVERED, UNWANTED, GIVEN_UP) or starts >= _COURIER_STARTS:
                     delivered = code
@@ -241,7 +244,7 @@ class _Node:
         # The platform knows all. For the scheduler a job of one node has failed where it has; of several nodes each
         # ends in its own time, and a bad end of one would end the others at once.
         has_failed = ending is None or ending["outcome"] != "completed"
-        return 1 if has_failed and node_count == 1 else 0
+        return 1 if has_failed and launch["node_count"] == 1 else 0
 
     def _start_courier(self, folder: RunFolder, *, is_first: bool = False) -> int:
         from trainshed.runner.remote.courier import Courier
