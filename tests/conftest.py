@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import random
 import shutil
 import subprocess
 import sys
@@ -103,10 +104,23 @@ def run_cli(
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses at this moment."""
-    from trainshed.daemon.preflight import find_free_port
+    """A port of loopback that nobody uses at this moment.
 
-    return find_free_port("127.0.0.1")
+    It is bound a moment later: each of pytest's workers has ports of its own to look at, below those that the
+    kernel gives out by itself.
+    """
+    from trainshed.daemon.preflight import is_port_free
+
+    lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw") or 0) % 4
+    while True:
+        port = 24000 + lane * 2000 + random.SystemRandom().randrange(2000)
+        if port not in _given and is_port_free("127.0.0.1", port):
+            _given.add(port)
+            return port
+
+
+# Ports that were asked for are not given out twice, also while nobody listens on them yet.
+_given: set[int] = set()
 
 
 def wait_until(claim: Callable[[], Any], *, seconds: float = 120.0, what: str = "") -> Any:
@@ -158,7 +172,7 @@ def start_platform(path: Path, *options: str, environment: dict[str, str] | None
     """Start a platform in that home, in the background, on free ports."""
     arguments = ["up", "--home", str(path), "--detach", *options]
     if "--port" not in options:
-        arguments += ["--port", "0", "--obs-port", "0"]
+        arguments += ["--port", str(free_port()), "--obs-port", str(free_port())]
     result = run_cli(*arguments, environment=environment)
     assert result.exit_code == 0, result.output
     home = Home(path)

@@ -90,7 +90,7 @@ def test_a_runner_is_detached_holds_the_lock_and_outlives_the_server(forks: Fork
     assert int(words[2]) != forks.process.pid
     assert is_locked(folder)
     os.kill(forks.process.pid, signal.SIGKILL)
-    forks.process.wait(10)
+    forks.process.wait(60)
     assert support.is_alive(pid)
     assert is_locked(folder)
     (folder / "finish").touch()
@@ -101,7 +101,7 @@ def test_a_runner_is_detached_holds_the_lock_and_outlives_the_server(forks: Fork
 def test_without_a_server_the_answer_is_none(forks: Forks, tmp_path: Path) -> None:
     folder, lock = forks.make_run("run")
     forks.process.kill()
-    forks.process.wait(10)
+    forks.process.wait(60)
     assert request_fork(forks.home, folder, lock) is None
     assert request_fork(Home(tmp_path / "nowhere"), folder, lock) is None
     os.close(lock)

@@ -48,7 +48,7 @@ def store(tmp_path: Path) -> Iterator[StoreServer]:
     """A store whose second process joins at once."""
     server = make_server(tmp_path / "home")
     server.process.terminate()
-    assert server.process.wait(30) == 0
+    assert server.process.wait(90) == 0
     server.process = start_server(server.home, server.port, [sys.executable, "-c", PROGRAM])
     try:
         with server.http() as client:
@@ -57,7 +57,7 @@ def store(tmp_path: Path) -> Iterator[StoreServer]:
     finally:
         if server.process.poll() is None:
             server.process.kill()
-        server.process.wait(30)
+        server.process.wait(90)
 
 
 def mates(store: StoreServer) -> list[int]:
@@ -214,7 +214,7 @@ def test_mates_die_with_the_first_process(store: StoreServer) -> None:
     until(lambda: load.anew >= 2, "no second process")
     (mate,) = mates(store)
     store.process.kill()
-    store.process.wait(30)
+    store.process.wait(90)
     until(lambda: not Path(f"/proc/{mate}").exists(), "it lives on")
     store.process = start_server(store.home, store.port)
     seen = len(load.acknowledged)
@@ -229,7 +229,7 @@ def test_a_stop_ends_all_and_breaks_no_request(store: StoreServer) -> None:
     until(lambda: load.anew >= 2, "no second process")
     (mate,) = mates(store)
     store.process.send_signal(signal.SIGTERM)
-    assert store.process.wait(30) == 0
+    assert store.process.wait(90) == 0
     assert not Path(f"/proc/{mate}").exists()
     load.stop()
     # Connections that were between two requests are closed; what was under way has its answer.
@@ -257,7 +257,10 @@ async def main():
     pace = Pace(look_seconds=0.05, busy=-1.0, busy_looks=1)
     crew = Crew(["sh", "-c", f"echo try >> {tries}; exit 3"], server, listeners, 4, pace)
     keeping = asyncio.create_task(crew.keep())
-    await asyncio.sleep(3)
+    async with asyncio.timeout(60):
+        while not tries.exists() or not tries.read_text():
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(2)
     keeping.cancel()
     await crew.stop(1)
     assert tries.read_text() == "try\\n", tries.read_text()
@@ -266,7 +269,7 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "tries")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, str(tmp_path / "tries")], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert "ended with exit code 3; the next one not before 5 s" in done.stderr

@@ -130,7 +130,7 @@ def test_children_die_with_a_killed_supervisor(family: Family) -> None:
     pid = family.pids()["stubborn"]
     assert family.process is not None
     family.process.kill()
-    family.process.wait(10)
+    family.process.wait(60)
     family.support.wait_until(lambda: not family.support.is_alive(pid), what="the orphan is gone")
     assert find_holder(family.home) is None
 
@@ -143,7 +143,7 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(family: Family) -> 
     pid = family.pids()["stubborn"]
     assert family.process is not None
     family.process.terminate()
-    family.process.communicate(timeout=30)
+    family.process.communicate(timeout=120)
     assert not family.support.is_alive(pid)
 
 
@@ -152,7 +152,7 @@ def test_a_platform_whose_child_cannot_start_gives_up_and_shows_its_log(family: 
     family.add("broken", "raise SystemExit('the reason is here')")
     family.start()
     assert family.process is not None
-    output, _ = family.process.communicate(timeout=30)
+    output, _ = family.process.communicate(timeout=120)
     assert family.process.returncode == 1
     assert "broken ended with exit code 1, 3 times" in output
     assert "the reason is here" in output
@@ -165,7 +165,7 @@ def test_the_lock_names_its_holder_and_is_free_after_a_kill(family: Family) -> N
     assert family.process is not None
     assert find_holder(family.home) == family.process.pid
     family.process.kill()
-    family.process.wait(10)
+    family.process.wait(60)
     lock = HomeLock.take(Home(family.home.path))
     assert find_holder(family.home) == os.getpid()
     lock.release()
