@@ -51,11 +51,11 @@ def main() -> int:
     results = FOLDER / f"run-{run}"
     trainshed("obs", "cp", "-r", f"obs://results/run-{run}/", f"{results}/")
     result = json.loads((results / "accuracy.json").read_text())
-    state = json.loads(trainshed("status", "--json", show=False).stdout)
+    link = trainshed("login-link", show=False).stdout.decode().split()[0]
     print(
         f"\nThe model lies in {results}/model.npz. It recognises {result['accuracy']:.1%} of "
         f"{result['test_images']} digits that it has never seen ({time.monotonic() - started:.0f} s).\n\n"
-        f"  Console   {state['url']}\n"
+        f"  Console   {link}  (signs you in once)\n"
         f"  Try       export TRAINSHED_HOME={HOME}; .venv/bin/trainshed jobs\n"
         f"  Stop      make demo-down\n"
     )

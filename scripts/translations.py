@@ -63,6 +63,8 @@ COMPOSED = (
     *("{1:n} s", "{1:n} min", "{1:n} h {2:n} min", "{1:n} d"),
     *("{1:n} cores, {2:n} GiB", "{1}: {2:n} cores, {3:n} GiB", "{1:n} x {2}", "shared cores"),
     *("{1:n} x {2}, {3:n} cores, {4:n} GiB", "{1}: {2:n} {3}, {4:n} cores, {5:n} GiB"),
+    *("{1:n} core, {2:n} GiB", "{1}: {2:n} core, {3:n} GiB"),
+    *("{1:n} x {2}, {3:n} core, {4:n} GiB", "{1}: {2:n} {3}, {4:n} core, {5:n} GiB"),
     "building the environment",
     "bubblewrap is not installed: jobs cannot be walled off from this machine.",
     "the log was not written to log_url: {1}",

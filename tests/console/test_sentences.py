@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainshed.console import sentences
 from trainshed.console.sentences import Sentences, sentences_of
 
 
@@ -21,6 +23,19 @@ from trainshed.console.sentences import Sentences, sentences_of
         (
             "Needs 2 cores, 8 GiB; free now: vm: 0 cores, 15.5 GiB.",
             "需要 2 核、8 GiB；目前空闲：vm：0 核、15.5 GiB。",
+        ),
+        (
+            "Needs 1 core, 4 GiB; free now: vm: 1 core, 15.5 GiB.",
+            "需要 1 核、4 GiB；目前空闲：vm：1 核、15.5 GiB。",
+        ),
+        (
+            "'/data/a b.csv' is not there: check the path, the inputs and the code folder.",
+            "“/data/a b.csv”不存在：请检查路径、输入和代码文件夹。",
+        ),
+        # A sentence that leaves the first of its holes out.
+        (
+            "Check the spelling, or fix the version of 'torch' in requirements.txt to the one the script was written for.",
+            "请检查拼写，或在 requirements.txt 中把“torch”固定为脚本所用的版本。",
         ),
         ("Waiting for 109 s.", "已等待 109 秒。"),
         # What is sometimes left out.
@@ -51,6 +66,13 @@ from trainshed.console.sentences import Sentences, sentences_of
 def test_sentences_are_told_in_chinese(english: str, chinese: str) -> None:
     assert sentences_of("zh").translate(english) == chinese
     assert sentences_of("en").translate(english) == english
+
+
+def test_every_sentence_is_found_with_its_holes_filled() -> None:
+    table = json.loads((Path(sentences.__file__).parent / "locale/zh/sentences.json").read_text("utf-8"))
+    filled = [re.sub(r"\{\d(:n)?\}", "7", english) for english in table]
+    assert len(filled) > 500
+    assert [text for text in filled if sentences_of("zh").translate(text) == text] == []
 
 
 def test_a_jobs_own_words_stay_as_they_are() -> None:

@@ -65,25 +65,30 @@ class Sentences:
     def _look_up(self, text: str, depth: int) -> str | None:
         if text in self._whole:
             return self._whole[text]
-        for pattern in (*self._patterns.get(text[:2], ()), *self._patterns.get("", ())):
+        # Behind a quotation mark a hole may follow at once.
+        for pattern in (*self._of(text[:2]), *self._of(text[:1]), *self._of("")):
             values = pattern.match(text)
             if values is not None:
                 known = [self._translate(value, depth + 1) for value in values]
-                return _fill(pattern.told, known)
+                return _fill(pattern.told, dict(zip(pattern.holes, known, strict=True)))
         return None
 
+    def _of(self, start: str) -> list[_Pattern]:
+        return self._patterns.get(start, [])
 
-def _fill(told: str, values: list[str]) -> str:
+
+def _fill(told: str, values: Mapping[str, str]) -> str:
     """A sentence with its numbered holes filled."""
-    return _HOLE.sub(lambda hole: values[int(hole[1]) - 1], told)
+    return _HOLE.sub(lambda hole: values[hole[1]], told)
 
 
 class _Pattern:
     """A template with holes, and its translation."""
 
     def __init__(self, english: str, told: str) -> None:
-        # The texts around the holes; by their order in English the holes are numbered.
+        # The texts around the holes, and the holes' numbers, which need not begin with 1: some have been left out.
         self.texts = _HOLE.split(english)[::3]
+        self.holes = _HOLE.split(english)[1::3]
         self._numbers = [index for index, form in enumerate(_HOLE.split(english)[2::3]) if form]
         self.told = told
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainshed.model.errors import InvalidInput, NotFound, suggest
+from trainshed.model.size import count_cores
 
 __all__ = [
     "ASCEND_COUNTS",
@@ -52,7 +53,7 @@ class Flavor:
         """The flavor in words, as a user would say it."""
         parts = [] if self.kind == "cpu" else [f"{self.devices} x {self.kind}"]
         if self.cpus:
-            parts.append(f"{self.cpus:g} cores")
+            parts.append(count_cores(self.cpus))
         if self.memory_mb:
             parts.append(f"{self.memory_mb / 1024:.3g} GiB")
         return ", ".join(parts) or "shared cores"

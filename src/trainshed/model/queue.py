@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainshed.model.flavor import Flavor, Node
+from trainshed.model.size import count_cores
 
 __all__ = [
     "Admission",
@@ -365,9 +366,10 @@ def _describe_free(flavor: Flavor, machines: Iterable[_Free]) -> str:
     for free in machines:
         devices = f"{len(free.devices.get(flavor.kind, ()))} {flavor.kind}, " if flavor.devices else ""
         rows.append(
-            f"{free.node.name}: {devices}{max(0.0, free.cpus):g} cores, {max(0, free.memory_mb) / 1024:.1f} GiB"
+            f"{free.node.name}: {devices}{count_cores(max(0.0, free.cpus))}, "
+            f"{max(0, free.memory_mb) / 1024:.1f} GiB"
         )
-    return "; ".join(rows[:4]) + (f" and {len(rows) - 4} more machines" if len(rows) > 4 else "")
+    return "; ".join(rows[:4]) + (f" and {len(rows) - 4} more" if len(rows) > 4 else "")
 
 
 def _describe_holders(flavor: Flavor, held: Sequence[Held]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from trainshed.model.errors import InvalidInput
 from trainshed.model.flavor import Node
+from trainshed.model.size import count_cores
 
 __all__ = ["check_load", "warn_of_load"]
 
@@ -51,7 +52,7 @@ def warn_of_load(engine: str, processes: int, nodes: int, machines: Sequence[Nod
         )
     if count > machine.cpus * _PROCESSES_PER_CORE:
         warnings.append(
-            f"This rehearsal starts {count} processes on {machine.cpus:g} cores: expect it to be slow, and time-outs of "
+            f"This rehearsal starts {count} processes on {count_cores(machine.cpus)}: expect it to be slow, and time-outs of "
             "frameworks that wait for one another. Rehearse with fewer devices first."
         )
     return warnings

@@ -1,8 +1,8 @@
-"""Sizes and counts of files, as people read them."""
+"""Sizes and counts, as people read them."""
 
 from __future__ import annotations
 
-__all__ = ["count_files", "format_size"]
+__all__ = ["count_cores", "count_files", "format_size"]
 
 
 def format_size(size: float) -> str:
@@ -17,3 +17,8 @@ def format_size(size: float) -> str:
 def count_files(number: int) -> str:
     """`1 file`, `2 files`."""
     return "1 file" if number == 1 else f"{number} files"
+
+
+def count_cores(number: float) -> str:
+    """`1 core`, `0.5 cores`, `2 cores`."""
+    return "1 core" if number == 1 else f"{number:g} cores"
