@@ -80,10 +80,21 @@ def test_one_machine_is_known_whatever_addresses_its_nodes_have() -> None:
 def test_ports_of_running_jobs_are_left_alone() -> None:
     claims = [claim(0, "10.0.0.1"), claim(1, "10.0.0.2", busy_ports=(20300,))]
     taken: set[int] = set()
-    for _ in range(98):
+    for _ in range(60):
         base = choose_ports("the same job", claims, taken)
-        assert base not in taken and not base <= 20300 < base + 128
+        assert all(abs(base - other) >= 128 for other in taken) and not base <= 20300 < base + 128
         taken.add(base)
+    # Where there is no block left, ports are not those of another job to the last one.
+    for _ in range(200):
+        base = choose_ports("the same job", claims, taken)
+        assert base not in taken
+        taken.add(base)
+
+
+def test_jobs_that_know_nothing_of_each_other_hardly_have_ports_in_common() -> None:
+    claims = [claim(0, "10.0.0.1"), claim(1, "10.0.0.2")]
+    bases = {choose_ports(f"job {number}", claims) for number in range(300)}
+    assert len(bases) > 240 and all(20000 <= base < 32768 - 128 for base in bases)
 
 
 def test_a_story_tells_where_the_nodes_are() -> None:

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 # Blocks of ports for jobs on the machines' own network: below those that the kernel hands out by itself.
-_FIRST_PORT, _LAST_PORT = 20000, 32768
+_FIRST_PORT, _LAST_PORT, _PORT_STEP = 20000, 32768, 8
 
 
 def network_of(network: str, nodes: int) -> str:
@@ -143,11 +143,18 @@ def _place(
 
 
 def choose_ports(job_id: str, claims: Sequence[Claim], taken: Collection[int] = ()) -> int:
-    """The first port of a block that is free on all machines; another one for nearly every job."""
-    blocks = [
-        base for base in range(_FIRST_PORT, _LAST_PORT - PORT_BLOCK, PORT_BLOCK) if base not in taken
-    ] or [_FIRST_PORT]
+    """The first port of a block that is free on all machines; another one for nearly every job.
+
+    Blocks begin anywhere and not at their own multiples: of jobs of two platforms that begin on one machine at the same
+    moment, and cannot know of each other, hardly any two get ports in common. (A job uses few of its block.)
+    """
+    starts = range(_FIRST_PORT, _LAST_PORT - PORT_BLOCK, _PORT_STEP)
+    near = range(_PORT_STEP - PORT_BLOCK, PORT_BLOCK, _PORT_STEP)
+    covered = {base + step for base in taken for step in near}
+    # More jobs than blocks are hardly all on the same machines.
+    blocks = [base for base in starts if base not in covered]
+    blocks = blocks or [base for base in starts if base not in taken] or list(starts)
     busy = {port for claim in claims for port in claim.busy_ports}
-    start = zlib.crc32(job_id.encode()) % len(blocks)
-    ordered = blocks[start:] + blocks[:start]
-    return next((base for base in ordered if not busy & set(range(base, base + PORT_BLOCK))), ordered[0])
+    first = zlib.crc32(job_id.encode()) % len(blocks)
+    ordered = blocks[first:] + blocks[:first]
+    return next((base for base in ordered if busy.isdisjoint(range(base, base + PORT_BLOCK))), ordered[0])
