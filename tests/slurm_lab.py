@@ -61,7 +61,7 @@ boot: train.py
 pool: {pool}
 nodes: {nodes}
 flavor: {flavor}
-grace: 2
+grace: 6
 restarts: {restarts}
 parameters: {{steps: {steps}, pause: {pause}, later: {later}}}
 outputs: {{out: obs://results/{name}/}}

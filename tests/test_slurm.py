@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -24,12 +25,14 @@ if rank == 0:
         for _ in range(world - 1):
             print("met", server.accept()[0].recv(9).decode(), flush=True)
 else:
-    for _ in range(200):
+    for _ in range(1200):
         try:
             socket.create_connection(place).send(b"%d" % rank)
             break
         except OSError:
             time.sleep(0.1)
+    else:
+        sys.exit("rank 0 never listened")
 for step in range(3):
     print("step", step, "loss:", 1 / (step + 1), flush=True)
 if "--wait=1" in sys.argv:
@@ -73,15 +76,27 @@ def submit(lab: Any, folder: Path, name: str, wait: int = 0) -> None:
     assert done.exit_code == 0, done.output
 
 
-def phase(lab: Any, name: str) -> str:
-    return str(lab.cli("show", name, "--json").json()["phase"])
+def end(lab: Any, support: Any, name: str, phase: str = "Completed") -> dict[str, Any]:
+    """The job at the end that it should have; else all that is known of it."""
+    shown: dict[str, Any] = {}
+
+    def has_ended() -> bool:
+        answer = lab.cli("show", name, "--json")
+        if answer.exit_code == 0:
+            shown.update(answer.json())
+        return shown.get("phase") in ("Completed", "Failed", "Terminated")
+
+    with contextlib.suppress(AssertionError):
+        support.wait_until(has_ended, seconds=180)
+    if shown.get("phase") != phase:
+        told = [lab.cli(*words).output for words in (("explain", name), ("logs", name, "--all"))]
+        raise AssertionError("\n".join([f"{name}: {shown.get('phase')}", *told]))
+    return shown
 
 
 def test_two_nodes_train_together_and_everything_comes_home(lab: Any, support: Any, tmp_path: Path) -> None:
     submit(lab, tmp_path, "together")
-    support.wait_until(lambda: phase(lab, "together") in ("Completed", "Failed"), seconds=180, what="its end")
-    story = lab.cli("show", "together").output
-    assert phase(lab, "together") == "Completed", story
+    end(lab, support, "together")
     for rank in range(4):
         log = lab.cli("logs", "together", "--rank", str(rank)).stdout
         assert f"rank {rank} of 4 devices" in log and "step 2" in log, log
@@ -106,14 +121,7 @@ def test_the_platforms_processes_may_be_killed_meanwhile(lab: Any, support: Any,
     pids = lab.pids()
     for part in ("api", "store", "control"):
         os.kill(pids[part], signal.SIGKILL)
-
-    def has_ended() -> bool:
-        shown = lab.cli("show", "steady", "--json")
-        return shown.exit_code == 0 and shown.json()["phase"] in ("Completed", "Failed")
-
-    support.wait_until(has_ended, seconds=180, what="its end")
-    shown = lab.cli("show", "steady", "--json").json()
-    assert (shown["phase"], shown["attempt"]) == ("Completed", 1), lab.cli("show", "steady").output
+    assert end(lab, support, "steady")["attempt"] == 1, lab.cli("show", "steady").output
     for rank in range(4):
         lines = lab.cli("logs", "steady", "--rank", str(rank)).stdout.splitlines()
         assert [line for line in lines if line.startswith("line")] == [
@@ -129,5 +137,5 @@ def test_a_stop_reaches_both_nodes(lab: Any, support: Any, tmp_path: Path) -> No
         what="the last rank's steps",
     )
     assert lab.cli("stop", "endless").exit_code == 0
-    support.wait_until(lambda: phase(lab, "endless") == "Terminated", seconds=180, what="the stop")
+    end(lab, support, "endless", "Terminated")
     assert "step 2" in lab.cli("logs", "endless", "--rank", "3").stdout

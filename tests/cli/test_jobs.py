@@ -302,7 +302,7 @@ print("attempt", os.environ["TRAINSHED_ATTEMPT"], "finds", last.read_text() if l
 last.write_text("epoch 3")
 if os.environ["TRAINSHED_ATTEMPT"] == "1":
     print("step: 1, loss: 0.5", flush=True)
-    time.sleep(1.5)
+    time.sleep(5)
     print("waiting", flush=True)
     time.sleep(120)
 """
@@ -328,7 +328,7 @@ def test_checkpoints_are_there_again_after_the_runner_was_killed(
 
 def test_a_job_that_hangs_fails_and_says_who_fell_silent(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\nprint('hello', flush=True)\ntime.sleep(120)\n")
-    spec = {"name": "hangs", "code": str(tmp_path), "boot": "train.py", "hang_after": 2, "grace": 1}
+    spec = {"name": "hangs", "code": str(tmp_path), "boot": "train.py", "hang_after": 8, "grace": 1}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
     result = run("submit", tmp_path / "job.yaml", "--follow")
     assert result.exit_code == 1 and "hangs: Failed" in result.stderr

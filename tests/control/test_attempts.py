@@ -176,7 +176,7 @@ def test_a_job_that_waits_for_a_peer_or_loads_slowly_is_not_idle(station: Any) -
         time.sleep(600)
         """
     )
-    job_id = station.submit(script, nodes=2, idle_after=2)
+    job_id = station.submit(script, nodes=2, idle_after=4)
     station.wait_for_line(job_id, b"worked")
     assert not any("is idle" in event.message for event in station.events(job_id))
     station.until(lambda: station.job(job_id).detail == "training, idle", 120)

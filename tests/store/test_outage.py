@@ -9,7 +9,7 @@ from trainshed.store.outage import GIVEN_UP, Patience
 
 
 def test_what_comes_after_the_wait_fails_at_once_until_the_store_is_heard() -> None:
-    patience = Patience(0.3)
+    patience = Patience(1.0)
     began = time.monotonic()
     assert patience.wait(began, 0.01, "It is away.")
     assert patience.mark(Unavailable("away", code="store_unreachable")).code == "store_unreachable"

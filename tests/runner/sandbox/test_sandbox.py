@@ -179,7 +179,7 @@ def test_stop_asks_first_and_insists_after_the_grace(host: Any) -> None:
         print("ready", flush=True)
         while True: time.sleep(0.1)
         """,
-        stop={"line": "ready", "grace": 0.5},
+        stop={"line": "ready", "grace": 3},
     )
     assert log.split() == ["ready", "term"]
     found = answer["exits"]["0"]
@@ -210,7 +210,7 @@ def test_stop_reaches_the_children_of_a_rank(host: Any) -> None:
             "-c",
             "bash -c 'trap \"echo child; exit 0\" TERM; echo ready; sleep 60 & wait' ; echo after",
         ],
-        stop={"line": "ready", "grace": 5},
+        stop={"line": "ready", "grace": 20},
     )
     assert "child" in log
     assert answer["exits"]["0"]["ended_by_platform"]
