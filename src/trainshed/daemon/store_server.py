@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["serve_beside", "serve_store"]
 
 _STOP_SECONDS = 5.0
+_OBJECTS_PER_COLLECTION = 20_000
 
 
 def serve_store(
@@ -137,6 +138,8 @@ def _run(serve: Callable[[], Coroutine[Any, Any, bool]]) -> None:
     # What is there now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
+    # Of what a request leaves behind next to nothing needs the collector: every hundred requests is often enough.
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if not runner.run(serve()):
             logging.getLogger("trainshed").info(

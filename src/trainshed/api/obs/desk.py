@@ -41,9 +41,10 @@ _DISTRUST_SECONDS = 1.0
 # Threads that finish together what came apart. While one is at it, the next group gathers; only when that takes long
 # (a busy disk), another one begins with those that have gathered so far.
 _FINISHERS = 8
-_BUSY_SECONDS = 0.01
-# As many as came together the last time are waited for, but not for longer than this.
-_GATHER_SECONDS = 0.003
+_BUSY_SECONDS = 0.02
+# As many as came together the last time are waited for, but not for longer than this: a group costs as much as some
+# objects do, and whoever sends many at once has others on their way meanwhile.
+_GATHER_SECONDS = 0.005
 _MOST_TOGETHER = 128
 
 

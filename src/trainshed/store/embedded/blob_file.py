@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainshed.store.embedded.early_sync import begin_sync
 from trainshed.store.embedded.transactions import explain_os_error
 
 if TYPE_CHECKING:
@@ -176,11 +175,6 @@ class BlobWriter(BlobFile):
         except OSError as error:
             self.discard()
             raise explain_os_error(error) from error
-
-    def begin_sync(self) -> None:
-        """Let the disk begin with what was written; `publish` then has less to wait for."""
-        if self._file >= 0:
-            begin_sync(self._file)
 
     @property
     def md5(self) -> str:

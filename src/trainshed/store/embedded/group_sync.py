@@ -17,6 +17,8 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from trainshed.store.embedded.early_sync import begin_sync
+
 __all__ = ["sync_together"]
 
 # Numbers of the calls: io_setup, io_destroy, io_getevents, io_submit.
@@ -49,6 +51,9 @@ def sync_together(files: Sequence[int], meanwhile: Callable[[], None] = _nothing
         if taken < len(part):
             # Of a kind that this kernel does not sync in this way.
             break
+    for file in files[done:]:
+        # So that the disk has begun with all of them before it is waited for one of them.
+        begin_sync(file)
     meanwhile()
     for number in range(done, len(files)):
         try:

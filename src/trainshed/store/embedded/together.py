@@ -77,7 +77,6 @@ class ObjectReception(Reception[ObjectInfo]):
     ) -> WholeObject:
         """End the object; `commit_together` makes it visible."""
         self._is_over = True
-        self.blob.begin_sync()
         self.blob.name_early()
         return WholeObject(self, expected_md5, expected_sha256, attributes or {})
 
