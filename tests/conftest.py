@@ -228,7 +228,7 @@ def _as_postgres_user(*command: str) -> None:
     subprocess.run(
         command,
         check=True,
-        timeout=60,
+        timeout=120,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         cwd="/",

@@ -54,7 +54,7 @@ def runner_of(python: Path, folder: Path) -> Run:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

@@ -117,7 +117,7 @@ class SeaweedServer:
         """End it without a warning."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=120)
             self.process = None
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class SeaweedServer:
         if self.process is not None:
             self.process.terminate()
             try:
-                self.process.wait(timeout=20)
+                self.process.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 self.kill()
             self.process = None
@@ -157,7 +157,7 @@ class SeaweedServer:
         """Give its shell a command."""
         master, _, filer, _ = self._ports
         shell = [str(self._weed), "shell", f"-master=127.0.0.1:{master}", f"-filer=127.0.0.1:{filer}"]
-        subprocess.run(shell, input=f"{command}\n", text=True, capture_output=True, timeout=60, check=True)
+        subprocess.run(shell, input=f"{command}\n", text=True, capture_output=True, timeout=120, check=True)
 
     def command(self) -> list[str]:
         """The command that serves, as its own documentation writes it."""

@@ -262,7 +262,7 @@ class Lab:
         deadline = time.monotonic() + 90
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=120) as answer:
                     found: dict[str, Any] = json.loads(answer.read())
                     return found
             except OSError as fault:
@@ -380,7 +380,7 @@ def _parent(pid: int) -> int:
 
 def make_skewed_python(folder: Path, seconds: float) -> str:
     """An interpreter whose clock is wrong by so many seconds, where a runner of this version was brought before."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
     site = next(folder.glob("lib/python*/site-packages"))
     (site / "sitecustomize.py").write_text(
         f"import time\nreal = time.time\ntime.time = lambda: real() + {seconds}\n"

@@ -70,7 +70,7 @@ def accounted_cluster(folder: Path) -> Any:
                 ],
                 check=True,
                 capture_output=True,
-                timeout=60,
+                timeout=120,
             )
             super()._start(
                 *("mariadbd", "--no-defaults", "--user=root", f"--datadir={data}", f"--socket={door}"),
@@ -85,7 +85,7 @@ def accounted_cluster(folder: Path) -> Any:
             subprocess.run(
                 ["mariadb", "--no-defaults", "-uroot", f"--socket={door}", "-e", words],
                 check=True,
-                timeout=30,
+                timeout=120,
             )
             conf = self.folder / "slurmdbd.conf"
             conf.touch(mode=0o600)
@@ -169,7 +169,7 @@ class Site:
         assert printed.returncode == 0, printed.stderr
         self.rule.write_text(printed.stdout)
         self.rule.chmod(0o440)
-        subprocess.run(["visudo", "-c", "-f", str(self.rule)], check=True, capture_output=True, timeout=30)
+        subprocess.run(["visudo", "-c", "-f", str(self.rule)], check=True, capture_output=True, timeout=120)
         return printed.stdout
 
     def add_user(self, name: str) -> None:
@@ -208,7 +208,7 @@ def open_site(folder: Path) -> Iterator[Site]:
     try:
         for name in names.values():
             subprocess.run(
-                ["useradd", "-m", "-s", "/bin/sh", name], check=True, capture_output=True, timeout=30
+                ["useradd", "-m", "-s", "/bin/sh", name], check=True, capture_output=True, timeout=120
             )
             made.append(name)
         with accounted_cluster(folder / "cluster") as cluster:
@@ -224,7 +224,7 @@ def open_site(folder: Path) -> Iterator[Site]:
         rule.unlink(missing_ok=True)
         for name in made:
             shutil.rmtree(f"/tmp/trainshed-{pwd.getpwnam(name).pw_uid}", ignore_errors=True)
-            subprocess.run(["userdel", "-rf", name], check=False, capture_output=True, timeout=30)
+            subprocess.run(["userdel", "-rf", name], check=False, capture_output=True, timeout=120)
 
 
 def _cancel_all(cluster: Any, names: dict[str, str]) -> None:
@@ -275,7 +275,7 @@ def _make_interpreter(folder: Path, account: str) -> tuple[Path, str]:
         env={"HOME": entry.pw_dir},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -289,7 +289,7 @@ def _open_to(entry: pwd.struct_passwd, path: Path, copy: Path) -> Path:
         user=entry.pw_uid,
         group=entry.pw_gid,
         extra_groups=[],
-        timeout=30,
+        timeout=120,
         check=False,
     )
     if done.returncode == 0:
@@ -319,7 +319,7 @@ def _says(program: str, entry: pwd.struct_passwd) -> str:
             env={},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
     except OSError:

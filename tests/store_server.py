@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from trainshed.daemon.preflight import find_free_port
 from trainshed.db.engine import begin
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
@@ -47,12 +47,12 @@ class StoreServer:
     def stop(self) -> None:
         """Stop the process."""
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
     def restart(self) -> None:
         """Kill the process at once, and start another one in its place."""
         self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         self.process = start_server(self.home, self.port)
 
     def environment(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class StoreServer:
             stdin=subprocess.DEVNULL if data is None else None,
             capture_output=True,
             env={**os.environ, **self.environment()},
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -75,7 +75,7 @@ class StoreServer:
         """A plain HTTP client with a token."""
         chosen = self.token if token is None else token
         return httpx.Client(
-            base_url=self.url + "/_/v1", headers={"Authorization": f"Bearer {chosen}"}, timeout=30
+            base_url=self.url + "/_/v1", headers={"Authorization": f"Bearer {chosen}"}, timeout=120
         )
 
 
@@ -119,9 +119,8 @@ def make_server(path: Path) -> StoreServer:
             ).token
             keys[name] = issue_access_key(platform, connection, user.id, workspace, "test")
     platform.close()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    # Not one that an outgoing connection may have when the process is started, or comes back, there.
+    port = find_free_port("127.0.0.1")
     process = start_server(home, port)
     return StoreServer(port, home, process, tokens["dev"], tokens["viewer"], tokens["stranger"], keys)
 

@@ -79,7 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def make_shared_folder(site: Any) -> Path:
     """A folder of all machines that a group of both users shares, as the guide says."""
     group = grp.getgrgid(pwd.getpwnam(site.names["ann"]).pw_gid)
-    subprocess.run(["usermod", "-aG", group.gr_name, site.names["bob"]], check=True, timeout=30)
+    subprocess.run(["usermod", "-aG", group.gr_name, site.names["bob"]], check=True, timeout=120)
     shared = Path(site.folder) / "shared"
     shared.mkdir()
     os.chown(shared, 0, group.gr_gid)

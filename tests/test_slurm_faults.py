@@ -160,7 +160,7 @@ def test_an_attempt_that_is_twice_in_slurm_runs_once(lab: Any, tmp_path: Path) -
         env=given,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     job = lab.end("double")

@@ -65,7 +65,7 @@ def run(environment: dict[str, str], *command: str | Path, fails: bool = False) 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=120,
         check=False,
     )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
@@ -253,7 +253,7 @@ def test_a_job_reaches_the_platform(platform: Any, tmp_path: Path) -> None:
     code.mkdir()
     (code / "main.py").write_text(JOB)
     (code / "requirements.txt").write_text("boto3\n")
-    done = platform.cli("run", "--code", code, "--boot", "main.py", "--follow", timeout=90)
+    done = platform.cli("run", "--code", code, "--boot", "main.py", "--follow", timeout=150)
     assert done.exit_code == 0, done.output
     assert "refused without the CA" in done.stdout
     assert platform.cli("obs", "cat", "obs://data/from-http").stdout == "over https"
@@ -339,7 +339,7 @@ def test_a_given_certificate_of_a_private_ca(support: Any, tmp_path: Path) -> No
         code = tmp_path / "code"
         code.mkdir()
         (code / "main.py").write_text(GIVEN_JOB)
-        done = started.cli("run", "--code", code, "--boot", "main.py", "--follow", timeout=90)
+        done = started.cli("run", "--code", code, "--boot", "main.py", "--follow", timeout=150)
         assert done.exit_code == 0 and "reached" in done.stdout, done.output
     finally:
         support.stop_platform(home)

@@ -138,7 +138,7 @@ def test_in_the_foreground_ctrl_c_stops_everything(tmp_path: Path, support: Any)
         state = json.loads(home.state.read_bytes())
         assert state["pid"] == process.pid
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait(90)
@@ -208,7 +208,7 @@ def test_another_system_is_told_what_works_there(command: str) -> None:
     code = f"import sys; sys.modules['fcntl'] = None; sys.platform = 'darwin'; sys.argv = ['trainshed', {command!r}]"
     code += "\nfrom trainshed.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
     assert "Linux only" in done.stderr and "trainshed login URL" in done.stderr

@@ -153,6 +153,6 @@ def test_help_loads_nothing_heavy() -> None:
         "print([name for name in ('httpx', 'rich', 'pydantic', 'sqlalchemy') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.endswith("[]\n")

@@ -73,7 +73,7 @@ def plain_ssh(
     options = ["-F", "/dev/null", "-i", str(folder / "id"), "-o", f"ProxyCommand={proxy}"]
     options += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes"]
     return subprocess.run(
-        [arguments[0], *options, *arguments[1:]], capture_output=True, text=True, timeout=60, check=False
+        [arguments[0], *options, *arguments[1:]], capture_output=True, text=True, timeout=120, check=False
     )
 
 

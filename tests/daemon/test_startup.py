@@ -76,7 +76,7 @@ except TrainshedError as fault:
     print("refused:", fault)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.startswith("refused:"), done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []

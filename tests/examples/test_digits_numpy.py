@@ -19,7 +19,7 @@ def test_it_learns_to_read_digits(tmp_path: Path) -> None:
         [sys.executable, EXAMPLE / "train.py", "--epochs=3", f"--train_url={tmp_path}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     result = json.loads((tmp_path / "accuracy.json").read_text())

@@ -31,6 +31,6 @@ def test_nothing_is_left_to_load_after_warming_up() -> None:
     assert "trainshed.store.staged_tree" in late and "trainshed.runner.closing" in late
     program = "import sys; from trainshed.runner.main import warm_up; warm_up(); print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )
     assert not set(late) - set(done.stdout.split())

@@ -20,7 +20,7 @@ def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env={"PYTHONPATH": str(shims_folder()), "PATH": os.environ["PATH"], **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
         cwd="/",
     )

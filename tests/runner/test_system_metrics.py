@@ -36,7 +36,7 @@ def test_a_process_is_measured_with_its_children() -> None:
         assert seconds > 0 and memory > 1 << 20 and count == 2
         assert SystemSampler().sample(1.0, root_pid=parent.pid)["processes"] == 2
     finally:
-        parent.communicate(b"\n", timeout=20)
+        parent.communicate(b"\n", timeout=120)
     assert measure_processes(parent.pid) == (0.0, 0, 0)
 
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_demonstration_ends_with_a_trained_model_twice(tmp_path: Path, support: Any) -> None:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")}
     try:
@@ -24,7 +25,7 @@ def test_the_demonstration_ends_with_a_trained_model_twice(tmp_path: Path, suppo
                 capture_output=True,
                 text=True,
                 env=variables,
-                timeout=85,
+                timeout=250,
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr

@@ -91,7 +91,7 @@ def test_another_process_that_writes_is_noticed(platform: Platform, token: str) 
     code = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('DELETE FROM tokens'); c.commit()"
     )
-    subprocess.run([sys.executable, "-c", code, str(platform.engine.url.database)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code, str(platform.engine.url.database)], check=True, timeout=120)
     with pytest.raises(NotAuthenticated):
         authenticate_token(platform, token)
 

@@ -105,7 +105,7 @@ def test_a_machine_that_is_not_fit_says_why(tmp_path: Path, python: str, code: i
         ["/bin/sh", "-c", render_start_script("http://127.0.0.1:1", "0" * 64)],
         env={"PATH": f"{tools}:/usr/bin:/bin", "TMPDIR": str(tmp_path), "TRAINSHED_PYTHON": python},
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, words in done.stderr.decode()) == (code, True), done.stderr
@@ -142,7 +142,7 @@ def test_a_runner_that_is_here_already_is_started_in_the_same_process(tmp_path: 
 def test_the_start_script_holds_no_secret_and_survives_a_shell(tmp_path: Path) -> None:
     script = render_start_script("https://shed.example:7480", "ab" * 32, "-----BEGIN CERTIFICATE-----\nx'y\n")
     assert "tsr_" not in script
-    checked = subprocess.run(["/bin/sh", "-n", "-c", script], capture_output=True, timeout=30, check=False)
+    checked = subprocess.run(["/bin/sh", "-n", "-c", script], capture_output=True, timeout=120, check=False)
     assert checked.returncode == 0, checked.stderr
 
 
@@ -152,6 +152,6 @@ def _run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[byte
         env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)},
         cwd="/",
         capture_output=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )

@@ -54,7 +54,7 @@ class World:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ def run(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedPro
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(shims_folder()), **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -64,7 +64,7 @@ def start(variables: dict[str, str], *command: str) -> subprocess.Popen[str]:
 
 def run(variables: dict[str, str], *command: str) -> tuple[int, str]:
     process = start(variables, *command)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     return process.returncode, output
 
 
@@ -124,7 +124,7 @@ def test_a_stop_reaches_the_processes(variables: dict[str, str]) -> None:
     for _ in range(3):
         assert process.stdout.readline() == "begun\n"
     process.terminate()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert output.count("asked") == 3
     assert process.returncode == 3
 

@@ -21,7 +21,7 @@ def bash(script: str, folder: Path, *arguments: str, **variables: str) -> subpro
         env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -92,7 +92,7 @@ def run_train(home: Path, *arguments: str, **variables: str) -> subprocess.Compl
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -137,7 +137,7 @@ def test_the_downloader_copies_files_and_folders(home: Path, tmp_path: Path) -> 
             env={"PYTHONPATH": str(shims_folder()), "PATH": os.environ["PATH"], "MOX_SILENT_MODE": "1"},
             cwd=tmp_path / "to",
             capture_output=True,
-            timeout=60,
+            timeout=120,
             check=False,
         ).returncode
 

@@ -13,7 +13,9 @@ PROGRAM = shims_folder() / "bin" / "horovodrun"
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [str(PROGRAM), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 

@@ -46,7 +46,7 @@ class Node:
         )
 
     def run(self, local: int = 0, **variables: str) -> str:
-        output, _ = self.start(local, **variables).communicate(timeout=60)
+        output, _ = self.start(local, **variables).communicate(timeout=120)
         return output
 
 
@@ -78,7 +78,7 @@ def test_what_the_script_exports_reaches_every_process_of_the_node(node: Node) -
     )
     waiting = [node.start(local, GLOG_v="1") for local in (1, 2)]
     first = node.run(GLOG_v="1")
-    others = [process.communicate(timeout=60)[0] for process in waiting]
+    others = [process.communicate(timeout=120)[0] for process in waiting]
     wanted = f"GLOG_v=3 PLAIN=[two\nlines] GONE=unset TABLE= in {node.folder}: --data_url=a b c\n"
     assert first.endswith(wanted)
     assert others == [wanted, wanted]
@@ -128,5 +128,5 @@ def test_the_program_is_executable() -> None:
 def test_the_exit_code_is_that_of_the_training(node: Node) -> None:
     (node.code / "train.sh").write_text("kill -9 $$")
     process = node.start(0)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == -9

@@ -78,7 +78,7 @@ class ApiServer:
 
     @cached_property
     def _http(self) -> httpx.Client:
-        client = httpx.Client(base_url=self.url, timeout=20, verify=False)
+        client = httpx.Client(base_url=self.url, timeout=120, verify=False)
         client.headers["Authorization"] = f"Bearer {self.token}"
         self.clients.append(client)
         return client

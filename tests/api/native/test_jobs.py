@@ -161,7 +161,7 @@ def test_wait(client: Client, submit: Callable[..., str], api: Any) -> None:
     timer.start()
     assert client.wait(job_id).succeeded
     timer.join()
-    assert client.wait(job_id, timeout=60).succeeded
+    assert client.wait(job_id, timeout=120).succeeded
 
 
 def test_wait_gives_up_at_its_deadline(client: Client, submit: Callable[..., str]) -> None:
@@ -176,7 +176,7 @@ def test_wait_asks_once_and_is_answered_at_the_end(submit: Callable[..., str], a
     answers: list[Any] = []
 
     def ask() -> None:
-        with httpx.Client(base_url=api.url, timeout=60, headers=api.http().headers) as http:
+        with httpx.Client(base_url=api.url, timeout=120, headers=api.http().headers) as http:
             answers.append(http.get(f"/api/v1/jobs/{job_id}", params={"wait": 50}).json())
 
     asking = threading.Thread(target=ask)
@@ -203,7 +203,7 @@ def test_wait_ends_for_a_token_that_is_revoked(client: Client, submit: Callable[
 
     def ask() -> None:
         headers = {"Authorization": f"Bearer {token.token}"}
-        with httpx.Client(base_url=api.url, timeout=60, headers=headers) as http:
+        with httpx.Client(base_url=api.url, timeout=120, headers=headers) as http:
             answers.append(http.get(f"/api/v1/jobs/{job_id}", params={"wait": 50}).status_code)
 
     asking = threading.Thread(target=ask)

@@ -43,7 +43,7 @@ def run(environment: dict[str, str], program: str, *arguments: str | Path, fails
         env=environment,
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=120,
         check=False,
     )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
@@ -211,7 +211,7 @@ def s3fs_python() -> Path:
                 ["venv", "-q", "--python", sys.executable, folder],
                 ["pip", "install", "-q", "--python", python, "s3fs>=2025.3"],
             ):
-                subprocess.run([BIN / "uv", *map(str, command)], check=True, timeout=80)
+                subprocess.run([BIN / "uv", *map(str, command)], check=True, timeout=120)
             (folder / "whole").touch()
     return folder / "bin" / "python"
 
@@ -258,7 +258,7 @@ def test_s3fs(environment: dict[str, str], s3fs_python: Path, tree: Path, tmp_pa
         env=environment,
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -302,7 +302,7 @@ def test_the_examples_of_the_documentation(
             env={**environment, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=80,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, done.stderr

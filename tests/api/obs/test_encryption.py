@@ -167,7 +167,7 @@ def test_the_sdk_of_obs(sealed: StoreServer, sealed_s3: Any, mode: str) -> None:
         signature=mode,
         is_signature_negotiation=False,
         max_retry_count=0,
-        timeout=20,
+        timeout=120,
     )
     try:
         asked = obs.PutObjectHeader(sseHeader=obs.SseKmsHeader(encryption="AES256"))
@@ -220,7 +220,9 @@ def test_command_lines(sealed: StoreServer, sealed_s3: Any, tmp_path: Path) -> N
 
     def run(program: str, *arguments: str) -> str:
         command = [str(BIN / program), *arguments]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=80, check=False)
+        done = subprocess.run(
+            command, env=variables, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

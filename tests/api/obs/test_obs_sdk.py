@@ -45,7 +45,7 @@ def sdk(request: pytest.FixtureRequest, server: Any) -> Iterator[Any]:
         is_secure=False,
         port=server.port,
         max_retry_count=0,
-        timeout=20,
+        timeout=120,
         server=settings.pop("server"),
         **settings,
     )

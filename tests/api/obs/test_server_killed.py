@@ -31,7 +31,7 @@ class Sender(threading.Thread):
         self._acknowledged = acknowledged
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection(self._url.netloc, timeout=60)
+        connection = http.client.HTTPConnection(self._url.netloc, timeout=120)
         try:
             connection.putrequest("PUT", f"{self._url.path}?{self._url.query}")
             connection.putheader("Content-Length", str(len(self.data)))
@@ -60,7 +60,7 @@ def test_every_acknowledged_object_is_intact_and_no_other_is_half_there(server: 
     for sender in senders:
         sender.start()
     for _ in range(KILL_AFTER):
-        assert acknowledged.acquire(timeout=60)
+        assert acknowledged.acquire(timeout=120)
     server.restart()
     for sender in senders:
         sender.join(60)

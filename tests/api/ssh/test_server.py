@@ -45,7 +45,7 @@ class Port:
 
     def run(self, *arguments: str, key: str = "id", **more: Any) -> subprocess.CompletedProcess[str]:
         command = [arguments[0], *self.options(key), *arguments[1:]]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **more)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,10 @@ def port(support: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Por
             made = client.submit(job)
             support.wait_until(is_ready(client), seconds=180, what="the job is not ready for ssh")
             scanned = subprocess.run(
-                ["ssh-keyscan", "-p", str(number), "127.0.0.1"], capture_output=True, check=True, timeout=30
+                ["ssh-keyscan", "-T", "90", "-p", str(number), "127.0.0.1"],
+                capture_output=True,
+                check=True,
+                timeout=120,
             )
             (folder / "known_hosts").write_bytes(scanned.stdout)
             yield Port(platform, number, folder)
@@ -121,7 +124,7 @@ def test_ports_of_the_job_are_reached_and_none_of_the_host(port: Port, support: 
             with caller:
                 assert caller.recv(100) == b"inside\n"
             # The ssh port itself listens on the host, and not in the job.
-            with socket.create_connection(("127.0.0.1", outside), 10) as refused:
+            with socket.create_connection(("127.0.0.1", outside), 90) as refused:
                 assert refused.recv(100) == b""
         finally:
             tunnel.kill()

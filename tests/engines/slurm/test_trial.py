@@ -83,7 +83,7 @@ def test_the_program_runs_and_tells_what_it_found(tmp_path: Path) -> None:
         **{"TMPDIR": str(tmp_path), "TRAINSHED_RUNNER_TOKEN": variables["TRAINSHED_RUNNER_TOKEN"]},
     }
     done = subprocess.run(
-        ["/bin/sh"], input=script, env=environment, text=True, capture_output=True, timeout=60, check=False
+        ["/bin/sh"], input=script, env=environment, text=True, capture_output=True, timeout=120, check=False
     )
     assert done.returncode == EXIT_NO_PLATFORM, done.stderr
     found = read_trial((tmp_path / "comment").read_text())

@@ -55,7 +55,7 @@ def run_inside(paths: EnvironmentPaths, *command: str) -> subprocess.CompletedPr
     arguments += ["--dev", "/dev", "--ro-bind", prefix, prefix, "--tmpfs", "/tmp"]
     arguments += ["--ro-bind", str(shims_folder()), SHIMS_PATH]
     arguments += ["--ro-bind", str(paths.path_on_host), paths.target, "--chdir", "/", "--clearenv", *command]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
 
 
 def start_builder(folder: Path, environment: Environment, output: Path) -> subprocess.Popen[bytes]:
@@ -340,7 +340,7 @@ def test_without_a_sandbox_scripts_find_their_own_place(
     paths = ensure_environment(exact("beta==1.0"), tmp_path / "e", log, sandboxed=False)
     assert paths.target == str(paths.path_on_host)
     answer = subprocess.run(
-        [f"{paths.target}/bin/beta-tool"], capture_output=True, text=True, timeout=60, check=True
+        [f"{paths.target}/bin/beta-tool"], capture_output=True, text=True, timeout=120, check=True
     )
     assert answer.stdout == "beta runs\n"
 

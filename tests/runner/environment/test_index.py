@@ -76,7 +76,7 @@ def test_pip_itself_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     base = getattr(sys, "_base_executable", sys.executable)
     answer = subprocess.run(
-        [base, "-c", script], env=variables, capture_output=True, text=True, timeout=60, check=False
+        [base, "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=False
     )
     if answer.returncode == 0:
         assert answer.stdout.strip() == read_pip_settings(variables, prefix=Path("/nowhere")).index_url

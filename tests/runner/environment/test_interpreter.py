@@ -55,7 +55,7 @@ def test_the_newest_fitting_version_of_pyenv_is_found(
 
 def test_uv_is_there_and_runs() -> None:
     answer = subprocess.run(
-        [str(find_uv()), "--version"], capture_output=True, text=True, timeout=30, check=True
+        [str(find_uv()), "--version"], capture_output=True, text=True, timeout=120, check=True
     )
     assert answer.stdout.startswith("uv ")
 

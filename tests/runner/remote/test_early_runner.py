@@ -52,7 +52,7 @@ def test_a_held_signal_is_there_when_a_child_takes_it() -> None:
 
 def run(what: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, what], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM, what], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

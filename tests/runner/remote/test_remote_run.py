@@ -56,7 +56,7 @@ assert not any(name.startswith("TRAINSHED_RUNNER") for name in os.environ)
 if "ask" in given:
     import urllib.request
     for name in ("TRAINSHED_URL", "TRAINSHED_OBS_URL"):
-        print(name, urllib.request.urlopen(os.environ[name] + "/healthz", timeout=20).status, flush=True)
+        print(name, urllib.request.urlopen(os.environ[name] + "/healthz", timeout=120).status, flush=True)
 data = open(os.environ["TRAINSHED_INPUT_DATA"] + "/seed.txt").read() if "TRAINSHED_INPUT_DATA" in os.environ else "-"
 with open(os.environ["TRAINSHED_METRICS_FILE"], "a") as file:
     file.write(json.dumps({"name": "loss", "value": 0.5, "step": 1}) + "\\n")
@@ -156,7 +156,7 @@ class HandEngine:
             if key[:2] == (job_id, attempt) and process.poll() is not None and folder.launch.exists():
                 lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT, 0o600)
                 command = [sys.executable, "-m", "trainshed.runner.main", "--salvage", str(folder.path)]
-                subprocess.run([*command, "--lock", str(lock)], pass_fds=(lock,), check=True, timeout=60)
+                subprocess.run([*command, "--lock", str(lock)], pass_fds=(lock,), check=True, timeout=120)
                 os.close(lock)
                 self.salvaged.append(job_id)
 

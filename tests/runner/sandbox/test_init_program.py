@@ -38,7 +38,7 @@ def test_it_runs_alone_and_loads_nothing_slow(tmp_path: Path) -> None:
             env={},
             cwd="/",
             capture_output=True,
-            timeout=60,
+            timeout=120,
             check=True,
         )
     loaded = set(json.loads(done.stdout))

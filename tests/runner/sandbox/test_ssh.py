@@ -25,7 +25,7 @@ while not os.path.exists("/tmp/over"):
 ASK = """
 import json, os, subprocess
 def run(*arguments, **options):
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, **options)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, **options)
     return [done.returncode, done.stdout, done.stderr]
 found = {}
 """
@@ -174,7 +174,7 @@ def test_the_platform_reaches_the_server_through_the_run_folder(host: Any, nodes
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, f"node-{node}\n"), done.stderr

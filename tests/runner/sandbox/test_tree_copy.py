@@ -139,7 +139,7 @@ def test_a_job_without_overlay_has_its_own_copy(base: Path) -> None:
     for name in ("run/root", "run/logs"):
         (base / name).mkdir(parents=True)
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, base], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", SCRIPT, base], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     exit_code, state = json.loads(done.stdout)

@@ -95,7 +95,7 @@ def test_killed_in_the_middle(store: EmbeddedStore, moment: str) -> None:
         upload.commit()
     """
     died = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(store.folder), moment], timeout=30, check=False
+        [sys.executable, "-c", textwrap.dedent(code), str(store.folder), moment], timeout=120, check=False
     )
     assert died.returncode == 9
     store.collect_garbage()

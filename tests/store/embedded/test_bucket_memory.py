@@ -33,7 +33,7 @@ def elsewhere(store: EmbeddedStore, code: str) -> None:
         "import sys; from pathlib import Path; from trainshed.store.embedded.store import EmbeddedStore;"
         f"store = EmbeddedStore(Path({str(store.folder)!r}));"
     )
-    subprocess.run([sys.executable, "-c", start + code + "; store.close()"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", start + code + "; store.close()"], check=True, timeout=120)
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_kill_in_the_middle_of_many_writes(tmp_path: Path) -> None:
         time.sleep(0.2 + chance.random() * 0.5)
         for writer in writers:
             writer.kill()
-            assert writer.wait(timeout=30) == -signal.SIGKILL
+            assert writer.wait(timeout=120) == -signal.SIGKILL
         for journal in journals:
             for line in journal.read_text().splitlines():
                 word, key, *size = line.split()
@@ -140,7 +140,7 @@ def test_garbage_collection_spares_the_living_and_clears_the_dead(store: Embedde
         assert len(blobs) == (1 if moment == "linked" else 0)
     finally:
         other.kill()
-        other.communicate(timeout=30)
+        other.communicate(timeout=120)
     assert store.collect_garbage() == 1
     check_wholeness(store)
     with pytest.raises(NotFound):
@@ -171,7 +171,7 @@ def test_a_blob_whose_row_was_committed_outlives_its_writer(store: EmbeddedStore
         store.EmbeddedStore(Path(sys.argv[1])).put("data", "k", b"kept")
     """
     writer = start(code, store.folder)
-    writer.communicate(timeout=30)
+    writer.communicate(timeout=120)
     assert writer.returncode == 9
     assert store.collect_garbage() == 0
     assert read(store, "k") == b"kept"
@@ -210,7 +210,7 @@ def test_killed_before_the_old_blob_was_removed(store: EmbeddedStore) -> None:
         EmbeddedStore(Path(sys.argv[1])).put("data", "k", b"new")
     """
     writer = start(code, store.folder)
-    writer.communicate(timeout=30)
+    writer.communicate(timeout=120)
     assert writer.returncode == 9
     assert read(store, "k") == b"new"
     assert store.collect_garbage() == 1
@@ -234,7 +234,7 @@ def test_two_processes_fight_for_one_key(store: EmbeddedStore) -> None:
     """
     writers = [start(code, store.folder, name) for name in "ab"]
     for writer in writers:
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=120)
         assert writer.returncode == 0
     store.collect_garbage()
     store.close()
@@ -276,7 +276,7 @@ def test_collecting_and_checking_while_others_write_harms_nothing(store: Embedde
         assert report.is_whole and report.orphans == (), report
         rounds += 1
     for writer in writers:
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=120)
         assert writer.returncode == 0
     assert rounds > 2
     store.collect_garbage()
@@ -297,7 +297,7 @@ def test_many_processes_may_create_the_store_at_once(tmp_path: Path) -> None:
     """
     makers = [start(code, tmp_path / "store", str(number)) for number in range(5)]
     for maker in makers:
-        maker.communicate(timeout=60)
+        maker.communicate(timeout=120)
         assert maker.returncode == 0
     store = EmbeddedStore(tmp_path / "store")
     assert len(list(store.walk("data"))) == 5
@@ -370,7 +370,7 @@ FILL = """
 
 def test_a_file_that_may_not_grow_leaves_nothing(tmp_path: Path) -> None:
     filler = start(FILL, tmp_path / "store", "limit")
-    output, _ = filler.communicate(timeout=60)
+    output, _ = filler.communicate(timeout=120)
     assert filler.returncode == 0
     assert json.loads(output) == {"codes": ["disk_full"], "stored": 0, "blobs": 2, "free": 0, "incoming": []}
 
@@ -383,7 +383,7 @@ def test_a_full_disk_is_told_and_recovers(tmp_path: Path) -> None:
         + [str(tmp_path / "store"), "disk"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

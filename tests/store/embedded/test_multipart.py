@@ -114,7 +114,7 @@ DIE = """
 def test_killed_in_the_middle(store: EmbeddedStore, moment: str) -> None:
     store.put("data", "k", b"before")
     died = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(DIE), str(store.folder), moment], timeout=30, check=False
+        [sys.executable, "-c", textwrap.dedent(DIE), str(store.folder), moment], timeout=120, check=False
     )
     assert died.returncode == 9
     store.collect_garbage()

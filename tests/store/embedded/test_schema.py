@@ -79,7 +79,7 @@ def test_many_may_open_an_old_store_at_once(old_store: Path) -> None:
         "store = EmbeddedStore(Path(sys.argv[1])); store.put('data', sys.argv[2], b'x'); store.close()"
     )
     openers = [subprocess.Popen([sys.executable, "-c", code, str(old_store), name]) for name in "xyz"]
-    assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0]
+    assert [opener.wait(timeout=120) for opener in openers] == [0, 0, 0]
     store = EmbeddedStore(old_store)
     assert len(list(store.walk("data"))) == 8 and store.verify().is_whole
     store.close()

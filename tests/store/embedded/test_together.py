@@ -154,7 +154,7 @@ def test_what_was_answered_survives_a_kill(store: EmbeddedStore) -> None:
         commit_together(second)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(Path(store.folder))], timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(code), str(Path(store.folder))], timeout=120, check=False
     )
     assert done.returncode == 9
     assert files(store)[1] == 19

@@ -66,7 +66,7 @@ def peer() -> Iterator[Peer]:
 
 
 def connect(peer: Peer) -> HttpConnection:
-    return HttpConnection("127.0.0.1", peer.port, timeout=30, trust=None)
+    return HttpConnection("127.0.0.1", peer.port, timeout=120, trust=None)
 
 
 def test_one_connection_serves_one_request_after_the_other(peer: Peer) -> None:

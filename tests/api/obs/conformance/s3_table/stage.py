@@ -78,7 +78,7 @@ class Target:
 
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> Answer:
         """A request exactly as it is given: path and query as on the wire, no header beside those named."""
-        connection = http.client.HTTPConnection(self.host, timeout=30)
+        connection = http.client.HTTPConnection(self.host, timeout=120)
         try:
             connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
             for name, value in headers.items():
