@@ -16,6 +16,7 @@ _REST = (
     "runner.launcher_logs",
     "runner.live_export",
     "runner.metric_tail",
+    "runner.resting_place",
     "runner.training_watch",
     "store.transfer",
 )
