@@ -189,17 +189,19 @@ class InitProcess:
         """Wait until it is gone."""
         if self._process is None:
             return
+        patience = _END_SECONDS
         try:
             # To be woken at its end: Python's own wait with a limit only looks now and then.
             descriptor = os.pidfd_open(self._process.pid)
             try:
-                wait_readable(descriptor, _END_SECONDS)
+                wait_readable(descriptor, patience)
             finally:
                 os.close(descriptor)
+            patience = 0.1
         except OSError:
             pass  # before Linux 5.3
         try:
-            self._process.wait(_END_SECONDS)
+            self._process.wait(patience)
         except subprocess.TimeoutExpired:
             # Stuck in the kernel (a dead network disk): it ends when that lets go, at worst after us.
             self._process.kill()

@@ -19,7 +19,7 @@ from trainshed.model.errors import HostUnfit, InvalidInput
 from trainshed.model.launch_plan import GeneratedFile
 from trainshed.runner.sandbox import namespace
 from trainshed.runner.sandbox.spec import Mount, OverlayMount, SandboxSpec
-from trainshed.runner.sandbox.tree_copy import CopyWatch, copy_tree
+from trainshed.runner.sandbox.tree_copy import CopyWatch, copy_file, copy_tree
 
 __all__ = ["Binding", "Stage"]
 
@@ -128,17 +128,16 @@ class Stage:
         os.chmod(self._etc, 0o755)
         self.bindings.append(Binding(self._etc, "/etc", writable=self.spec.has_writable_etc))
         for name in names:
-            copy = Path(self._etc) / name.removeprefix("/etc/")
+            copy = f"{self._etc}/{name.removeprefix('/etc/')}"
             try:
                 found = os.stat(name)
                 if not found.st_mode & stat.S_IROTH:
                     continue  # as root we could read it; the job must not
+                os.makedirs(os.path.dirname(copy), exist_ok=True)
                 if stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST_COPY:
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    copy.write_bytes(Path(name).read_bytes())
+                    copy_file(name, copy)
                 else:
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    copy.mkdir() if stat.S_ISDIR(found.st_mode) else copy.touch()
+                    os.mkdir(copy) if stat.S_ISDIR(found.st_mode) else Path(copy).touch()
                     self.bindings.append(Binding(name, name, writable=False))
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from trainshed.model.errors import HostUnfit
 from trainshed.store.file_copy import copy_in_steps
 
-__all__ = ["CopyState", "CopyWatch", "copy_tree"]
+__all__ = ["CopyState", "CopyWatch", "copy_file", "copy_tree"]
 
 # Room that is left to others.
 _SPARE_BYTES = 64 << 20
+_SMALL_PIECE = 64 << 10
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -30,6 +31,21 @@ class CopyState:
 
 # Called while a tree is copied; ends the copy by raising.
 CopyWatch = Callable[[CopyState], None]
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copy the bytes of a small file into a new one."""
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            while data := os.read(reader, _SMALL_PIECE):
+                while data:
+                    data = data[os.write(writer, data) :]
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
 
 
 def copy_tree(source: int, target: int, shown: str, watch: CopyWatch) -> None:
