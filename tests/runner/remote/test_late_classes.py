@@ -14,7 +14,8 @@ import dataclasses, sys, threading
 from trainshed.runner.remote.late_classes import put_off_methods
 
 put_off_methods()
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field, fields, is_dataclass, replace
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class Plain(Base):
         super().__init__(7)
 
 
+@dataclass
+class Unusual:
+    kind: "ClassVar[str]" = "unusual"
+    given: "InitVar[int]"
+    _: "KW_ONLY"
+    kept: "int" = 0
+
+    def __post_init__(self, given):
+        self.kept += given
+
+
 @dataclass(frozen=True, slots=True)
 class Slim:
     one: int
@@ -54,6 +66,7 @@ more = More(1, (2,))
 print(more, more == More(1, (2,)), more != More(1), "__repr__" in vars(More))
 print(replace(more, last=4), asdict(more), [each.name for each in fields(More)], Base(1) == Base(1))
 print(Counted(5).twice, Counted() < Counted(4), Plain(), Slim(1), hash(Base(1, named=())) == hash(Base(1, named=())))
+print(Unusual(2, kept=3), [each.name for each in fields(Unusual)], Unusual.kind)
 match more:
     case More(one, several):
         print(one, several)
@@ -104,6 +117,7 @@ def test_late_classes_are_the_same_to_whoever_uses_them() -> None:
         "More(one=1, several=(2,), named={}, last=4) {'one': 1, 'several': (2,), 'named': {}, 'last': 3} "
         "['one', 'several', 'named', 'last'] True",
         "10 True Plain(one=7, several=(), named={}) Slim(one=1) True",
+        "Unusual(kept=5) ['kept'] unusual",
         "1 (2,)",
         "FrozenInstanceError cannot assign to field 'one'",
         "TypeError Base.__init__() missing 1 required positional argument: 'one'",
@@ -128,7 +142,7 @@ def run(program: str) -> list[str]:
         [sys.executable, "-S", "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(trainshed.__file__).parents[1])},
     )
