@@ -24,13 +24,50 @@ __all__ = ["remote_start", "render_start_script"]
 _LOOK_SECONDS = 1.0
 # For every Python from 3.6 on: it has to be able to say that it is too old. It fetches the runner once per machine and
 # version, and becomes it: without a look at what else is installed for this Python. A platform that restarts is waited for; a wrong digest is never run.
-_BOOTSTRAP = r"""
+_BOOTSTRAP = r'''
 # trainshed.runner: one node of a job
 import os, sys
 
 url, digest, authority = sys.argv[1:4]
 node = os.environ.get("SLURM_NODEID", os.environ.get("TRAINSHED_NODE", "0"))
+base = os.environ.get("TRAINSHED_NODE_FOLDER") or os.environ.get("TMPDIR") or "/tmp"
+folder = os.path.join(os.path.abspath(base), "trainshed-%d" % os.geteuid())
+file = os.path.join(folder, "runner-%s.pyz" % digest[:16])
+unpacked, trusted = file[:-4], ""
 
+def run():
+    sys.dont_write_bytecode = True
+    # What is loaded now stays: until it is, nobody looks for garbage in it.
+    import gc
+    gc.disable()
+    # The runner has only the standard library beside it, whatever the environment of this machine adds.
+    foreign = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [unpacked] + [path for path in sys.path if path and path not in foreign]
+    from trainshed.runner.remote.late_library import start_quickly
+    start_quickly(unpacked)
+    from trainshed.runner.remote.main import run_node
+    code = run_node(url, int(node), trusted)
+    sys.stderr.flush()
+    # Nothing is left to be cleared up.
+    os._exit(code)
+
+def is_usual():
+    try:
+        facts = os.lstat(folder)
+        is_own = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+        if authority or sys.version_info < (3, 11) or not is_own:
+            return False
+        os.stat(os.path.join(unpacked, "complete"))
+        for used in (file, unpacked):
+            os.utime(used)
+        return True
+    except OSError:
+        return False
+
+# The usual case, and the quick one: another job has brought the runner here. What follows is not even read then.
+if is_usual():
+    run()
+exec(r"""
 def fail(code, words, name="", hint=""):
     sys.stderr.write("trainshed: %s\n" % words)
     try:
@@ -58,25 +95,6 @@ def ask(path, data=None, seconds=60):
 if sys.version_info < (3, 11):
     words = "this Python is %d.%d; the runner needs 3.11 or newer" % sys.version_info[:2]
     fail(NO_PYTHON, words, "no_python", "Set python of the pool to one that is new enough.")
-base = os.environ.get("TRAINSHED_NODE_FOLDER") or os.environ.get("TMPDIR") or "/tmp"
-folder = os.path.join(os.path.abspath(base), "trainshed-%d" % os.geteuid())
-file = os.path.join(folder, "runner-%s.pyz" % digest[:16])
-
-def run():
-    sys.dont_write_bytecode = True
-    # What is loaded now stays: until it is, nobody looks for garbage in it.
-    import gc
-    gc.disable()
-    # The runner has only the standard library beside it, whatever the environment of this machine adds.
-    foreign = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [unpacked] + [path for path in sys.path if path and path not in foreign]
-    from trainshed.runner.remote.late_library import start_quickly
-    start_quickly(unpacked)
-    from trainshed.runner.remote.main import run_node
-    code = run_node(url, int(node), trusted)
-    sys.stderr.flush()
-    # Nothing is left to be cleared up.
-    os._exit(code)
 
 def is_whole():
     try:
@@ -91,15 +109,12 @@ try:
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
         words = "%s is not a folder of this user alone" % folder
         fail(UNFIT, words, "node_folder", "Remove it, or set TRAINSHED_NODE_FOLDER to another place.")
-    trusted = ""
     if authority:
         import hashlib
         trusted = os.path.join(folder, "authority-%s.pem" % hashlib.sha256(authority.encode()).hexdigest()[:16])
         with open("%s.%d" % (trusted, os.getpid()), "w") as target:
             target.write(authority)
         os.rename("%s.%d" % (trusted, os.getpid()), trusted)
-    unpacked = file[:-4]
-    # The usual case, and the quick one: another job has brought the runner here.
     is_here = os.path.exists(os.path.join(unpacked, "complete")) and os.path.exists(file)
     if is_here:
         for used in (file, unpacked):
@@ -139,7 +154,8 @@ if is_here:
     run()
 arguments = [sys.executable, "-S", file, "--url", url, "--node", node] + (["--ca", trusted] if authority else [])
 os.execv(sys.executable, arguments)
-"""
+""")
+'''
 
 
 def remote_start(platform: Platform) -> Callable[[AttemptLaunch], RemoteStart]:
