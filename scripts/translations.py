@@ -83,6 +83,7 @@ COMPOSED = (
     "'{1}' is {2}.",
     "'{1}' is {2}: {3}",
     "Attempt {1} on {2}.",
+    "Did you mean '{1}'?",
     "In use by {1} and others.",
     "In use by {1}.",
     "A stop was asked for: {1}",

@@ -94,6 +94,20 @@ def test_a_job_is_found_by_name_id_or_unique_beginning(engine: Engine, make_job:
             find_job(connection, "c" * 32, one.id)
 
 
+def test_who_misspells_a_name_is_told_the_nearest_of_the_own_workspace(
+    engine: Engine, make_job: Make
+) -> None:
+    store(engine, make_job(name="digits"), make_job(name="resnet50"))
+    with read(engine) as connection:
+        with pytest.raises(NotFound) as caught:
+            find_job(connection, make_job().workspace_id, "digit")
+        assert caught.value.hint == "Did you mean 'digits'? `trainshed jobs` lists them."
+        for workspace, name in ((make_job().workspace_id, "bert"), ("c" * 32, "digit")):
+            with pytest.raises(NotFound) as caught:
+                find_job(connection, workspace, name)
+            assert caught.value.hint == "`trainshed jobs` lists them."
+
+
 def test_a_stale_change_changes_nothing(engine: Engine, make_job: Make) -> None:
     row = make_job()
     store(engine, row)

@@ -54,6 +54,8 @@ _INSERT = insert(tables.jobs)
 _CHANGE = update(tables.jobs).where(
     tables.jobs.c.id == bindparam("wanted"), tables.jobs.c.version == bindparam("known_version")
 )
+# Among so many a name that was misspelled is looked for.
+_RECENT = 200
 _SHORTEST_PREFIX = 4
 # SQLite takes 32,766 values in a statement.
 _AT_ONCE = 500
@@ -136,9 +138,20 @@ def find_job(connection: Connection, workspace_id: str, ref: str) -> JobRow:
             raise InvalidInput(
                 f"Several jobs have an id that begins with '{ref}'.", hint="Give more of it.", where="job"
             )
-    raise NotFound(
-        f"There is no job '{ref[:80]}'.", hint="`trainshed jobs` lists them.", code="unknown_job", where="job"
-    )
+    hint = "`trainshed jobs` lists them."
+    if usable and (near := _nearest_name(connection, workspace_id, ref)):
+        hint = f"Did you mean '{near}'? {hint}"
+    raise NotFound(f"There is no job '{ref[:80]}'.", hint=hint, code="unknown_job", where="job")
+
+
+def _nearest_name(connection: Connection, workspace_id: str, word: str) -> str:
+    """The name of a recent job of the workspace that somebody may have meant, or nothing."""
+    import difflib
+
+    jobs = tables.jobs
+    query = select(jobs.c.name).where(jobs.c.workspace_id == workspace_id, jobs.c.deleted_at.is_(None))
+    names = connection.execute(query.order_by(jobs.c.created_at.desc()).limit(_RECENT)).scalars().all()
+    return next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.75)), "")
 
 
 def list_jobs(
