@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -59,7 +60,14 @@ def test_an_answer_from_before_a_change_does_not_count(site: Site) -> None:
     assert all(seconds <= 0 for seconds in waits), waits
     site.say(site.line(5, "RUNNING"))
     (site.path / "pause").write_text("0")
-    assert [job.id for job in site.board.find(NAME, fresh=True)] == [5]
+    # The question that is still open may take long on a busy machine.
+    deadline = time.monotonic() + 90
+    found: list[int] = []
+    while not found:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(Unavailable):
+            found = [job.id for job in site.board.find(NAME, fresh=True)]
+    assert found == [5]
 
 
 def test_only_jobs_of_the_right_account_and_name_are_ours(site: Site) -> None:
