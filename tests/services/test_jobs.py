@@ -331,7 +331,7 @@ def test_a_waiting_job_says_why_without_telling_names_of_others(
     assert told.phase == "Pending"
     assert "8 x ascend" in told.summary
     assert told.answer["position"] == 3
-    assert told.answer["ahead"] == ("a job of another workspace", "red-first")
+    assert told.answer["ahead"] == ["a job of another workspace", "red-first"]
     everything = json.dumps([told.__dict__, jobs.get_job(platform, ann, "red-last").wait])
     assert "blue" not in everything
     assert "red-first" in everything
