@@ -21,7 +21,7 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "granian" else real(name))
-    with pytest.raises(HostUnfit, match=r"granian\. pip install 'trainshed\[server\]'"):
+    with pytest.raises(HostUnfit, match=r"granian\. In a checkout of Trainshed: pip install '\.\[server\]'"):
         check_host()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainshed.daemon.home_folder import find_holder, load_settings, read_marker
-from trainshed.daemon.preflight import SERVER_MODULES, is_port_free
+from trainshed.daemon.preflight import INSTALL_SERVER, SERVER_MODULES, is_port_free
 from trainshed.model.errors import TrainshedError
 from trainshed.model.home import Home
 from trainshed.model.settings import Settings
@@ -72,11 +72,11 @@ def _examine_system() -> Iterator[Finding]:
     yield Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")
     missing = [name for name in SERVER_MODULES if importlib.util.find_spec(name) is None]
     if missing:
-        yield Finding("bad", "packages", f"missing: {', '.join(missing)}", "pip install 'trainshed[server]'")
+        yield Finding("bad", "packages", f"missing: {', '.join(missing)}", INSTALL_SERVER)
     else:
         yield Finding("ok", "packages", "the server's packages are installed")
     yield _examine_program("git", "Code and model repositories need it: apt-get install git.", "warn")
-    yield _examine_program("uv", "Job environments need it: pip install 'trainshed[server]'.", "bad")
+    yield _examine_program("uv", f"Job environments need it. {INSTALL_SERVER}", "bad")
 
 
 def _examine_program(name: str, fix: str, level: Level) -> Finding:

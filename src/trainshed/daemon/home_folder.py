@@ -98,7 +98,7 @@ def read_marker(home: Home) -> dict[str, Any]:
     if form > HOME_FORMAT:
         raise HostUnfit(
             f"{home.path} was made by Trainshed {marker.get('version', '?')}, which is newer than this one ({__version__}).",
-            hint="Install that version or a later one: pip install --upgrade 'trainshed[server]'.",
+            hint="Install that version or a later one: pip install '.[server]' in a checkout of it.",
             code="newer_home",
         )
     return dict(marker)

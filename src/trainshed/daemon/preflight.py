@@ -14,6 +14,7 @@ from trainshed.model.flavor import parse_rehearsal
 from trainshed.model.settings import Settings
 
 __all__ = [
+    "INSTALL_SERVER",
     "SERVER_MODULES",
     "check_host",
     "check_sandbox",
@@ -37,6 +38,8 @@ SERVER_MODULES = (
     "sqlalchemy",
     "uvloop",
 )
+# Nothing is published under that name yet: a package index would have a stranger's, or none.
+INSTALL_SERVER = "In a checkout of Trainshed: pip install '.[server]'"
 _PORT_WAIT_SECONDS = 3.0
 # A port given out here is bound a moment later: until then no outgoing connection may happen to get it.
 _QUIET_PORTS = range(24000, 32000)
@@ -48,7 +51,7 @@ def check_host() -> None:
     if missing:
         raise HostUnfit(
             f"The server's packages are not installed: {', '.join(missing)}.",
-            hint="pip install 'trainshed[server]'",
+            hint=INSTALL_SERVER,
             code="missing_packages",
         )
 

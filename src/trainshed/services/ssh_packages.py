@@ -71,7 +71,7 @@ def _files() -> Iterator[tuple[str, Path]]:
         if place is None:
             raise NotFound(
                 f"The platform itself lacks the package {package}.",
-                hint="Install it with its server part: pip install 'trainshed[server]'.",
+                hint="Install it with its server part: pip install '.[server]' in its checkout.",
                 code="ssh_packages_missing",
             )
         if place.is_file():

@@ -71,7 +71,7 @@ def find_uv() -> Path:
     if found is None:
         raise HostUnfit(
             "The program uv is missing; environments are built with it.",
-            hint="Install the platform with its server part: pip install 'trainshed[server]'.",
+            hint="Install the platform with its server part: pip install '.[server]' in its checkout.",
             code="uv_missing",
         )
     return Path(found)
