@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -13,6 +12,7 @@ from trainshed.model.errors import InvalidInput, NotFound, Unavailable
 from trainshed.store.file_copy import copy_in_steps
 from trainshed.store.folder_tree import FileGone, FolderTree, safe_parts
 from trainshed.store.object_store import ObjectInfo, ObjectStore
+from trainshed.store.parallel_work import work_in_parallel
 from trainshed.store.patience import with_patience
 from trainshed.store.snapshot import is_executable
 from trainshed.store.tally import Progress, Skipped, Tally, TransferSummary
@@ -20,7 +20,6 @@ from trainshed.store.verification import has_bytes_of, require_bytes_of
 
 __all__ = ["Skipped", "TransferSummary", "download_tree", "is_near", "upload_tree"]
 
-T = TypeVar("T")
 # A store of this machine is as fast as its processors and its disk, which both want to be kept busy; another one
 # answers late, but many at once.
 _THREADS_NEAR = max(4, min(8, os.cpu_count() or 4))
@@ -72,7 +71,7 @@ def download_tree(
             _copy_near(store, bucket, key, tree, tally, place)
         else:
             objects = _without_clashes(store.walk(bucket, key), tally)
-            _in_parallel(objects, place, _THREADS_NEAR if is_near(store) else _THREADS_FAR)
+            work_in_parallel(objects, place, _THREADS_NEAR if is_near(store) else _THREADS_FAR)
     return tally.summary()
 
 
@@ -101,7 +100,7 @@ def _copy_near(
             place(one.info)
 
     objects = _without_clashes(walk_near(store, bucket, key), tally)
-    _in_parallel(group_by_folder(objects, len(key)), copy, _THREADS_NEAR)
+    work_in_parallel(group_by_folder(objects, len(key)), copy, _THREADS_NEAR)
 
 
 def upload_tree(
@@ -135,8 +134,35 @@ def upload_tree(
             else:
                 _send(store, tree, path, bucket, prefix + path, tally, only_changed)
 
-        _in_parallel(filter(is_wanted, tree.walk(tally.skip)), send, _THREADS_UP)
+        paths = filter(is_wanted, tree.walk(tally.skip))
+        if is_near(store):
+            _send_near(store, tree, paths, bucket, prefix, tally, only_changed, send)
+        else:
+            work_in_parallel(paths, send, _THREADS_UP)
     return tally.summary()
+
+
+def _send_near(
+    store: ObjectStore,
+    tree: FolderTree,
+    paths: Iterable[str],
+    bucket: str,
+    prefix: str,
+    tally: Tally,
+    only_changed: bool,
+    send: Callable[[str], None],
+) -> None:
+    """The way into a store on this machine: small files many at once, the others one by one."""
+    from trainshed.store.embedded.near_upload import group_paths, send_group
+    from trainshed.store.embedded.store import EmbeddedStore
+
+    assert isinstance(store, EmbeddedStore)
+
+    def send_all(group: list[str]) -> None:
+        for path in send_group(store, tree, group, bucket, prefix, tally.add_file, only_new=only_changed):
+            send(path)
+
+    work_in_parallel(group_paths(paths), send_all, _THREADS_NEAR)
 
 
 def _send_folder(store: ObjectStore, bucket: str, key: str, tally: Tally, path: str) -> None:
@@ -369,30 +395,3 @@ def is_near(store: ObjectStore) -> bool:
     from trainshed.store.embedded.store import EmbeddedStore
 
     return isinstance(store, EmbeddedStore)
-
-
-def _in_parallel(items: Iterable[T], work: Callable[[T], None], count: int) -> None:
-    """Work on items in a few threads, with few of them in memory; the first error stops all and is raised."""
-    source = iter(items)
-    taking = threading.Lock()
-    errors: list[BaseException] = []
-
-    def serve() -> None:
-        try:
-            while not errors:
-                with taking:
-                    item = next(source, None)
-                if item is None:
-                    return
-                work(item)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count - 1)]
-    for thread in threads:
-        thread.start()
-    serve()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
