@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
 
 from trainshed.db.engine import read
@@ -17,7 +19,24 @@ from trainshed.model.flavor import Flavor
 from trainshed.model.launch_plan import Environment, NodeLaunch, from_json
 from trainshed.model.queue import Placement
 
-__all__ = ["plan_attempt"]
+__all__ = ["JobNames", "names_of", "plan_attempt"]
+
+
+@dataclass(frozen=True)
+class JobNames:
+    """How a job's owner and workspace are called."""
+
+    owner: str = "trainshed"
+    workspace: str = "default"
+
+
+def names_of(connection: Connection, job: JobRow) -> JobNames:
+    """The names that a job's plan tells its processes."""
+    owner = user_by_id(connection, job.owner_id)
+    workspace = workspace_by_id(connection, job.workspace_id)
+    return JobNames(
+        owner.name if owner else JobNames.owner, workspace.name if workspace else JobNames.workspace
+    )
 
 
 def plan_attempt(
@@ -30,11 +49,15 @@ def plan_attempt(
     platform_variables: Mapping[str, str],
     credential_names: tuple[str, ...],
     spec: dict[str, Any] | None = None,
+    names: JobNames | None = None,
 ) -> tuple[NodeLaunch, ...]:
-    """The launch plans of an attempt; with `spec` instead of the job's own where the place demands changes."""
-    with read(database) as connection:
-        owner = user_by_id(connection, job.owner_id)
-        workspace = workspace_by_id(connection, job.workspace_id)
+    """The launch plans of an attempt; with `spec` instead of the job's own where the place demands changes.
+
+    `names` spares whoever has read them already another look into the database.
+    """
+    if names is None:
+        with read(database) as connection:
+            names = names_of(connection, job)
     return plan_launch(
         PlannedJob(
             id=job.id,
@@ -49,8 +72,8 @@ def plan_attempt(
             rehearsal=job.rehearsal,
             platform_variables=dict(platform_variables),
             credential_names=credential_names,
-            owner=owner.name if owner else "trainshed",
-            workspace=workspace.name if workspace else "default",
+            owner=names.owner,
+            workspace=names.workspace,
         ),
         placements,
     )

@@ -28,6 +28,7 @@ __all__ = [
     "job_credentials",
     "load_job_secrets",
     "masked_values",
+    "read_job_secrets",
     "revoke_job_credentials",
     "store_job_secrets",
 ]
@@ -125,7 +126,12 @@ def store_job_secrets(
 def load_job_secrets(platform: Platform, job_id: str) -> dict[str, str]:
     """A job's secret variables, in the clear: for its runner only."""
     with read(platform.engine) as connection:
-        sealed = db_secrets.get_secrets(connection, job_id)
+        return read_job_secrets(platform, connection, job_id)
+
+
+def read_job_secrets(platform: Platform, connection: Connection, job_id: str) -> dict[str, str]:
+    """The same, as part of a transaction."""
+    sealed = db_secrets.get_secrets(connection, job_id)
     if sealed is None:
         return {}
     values: dict[str, str] = json.loads(unseal(platform, sealed, _purpose(job_id)))

@@ -101,10 +101,17 @@ class TextMask:
 
 
 def view_job(
-    platform: Platform, connection: Connection, row: JobRow, wait: dict[str, Any] | None = None
+    platform: Platform,
+    connection: Connection,
+    row: JobRow,
+    wait: dict[str, Any] | None = None,
+    owners: dict[str, str] | None = None,
 ) -> JobView:
-    """A job as its workspace sees it."""
-    owner = db_users.user_by_id(connection, row.owner_id)
+    """A job as its workspace sees it. `owners` are names of users that are known already; new ones are added."""
+    owners = {} if owners is None else owners
+    if row.owner_id not in owners:
+        owner = db_users.user_by_id(connection, row.owner_id)
+        owners[row.owner_id] = owner.name if owner else ""
     # An ending quotes the job's log, and the log may have quoted a secret.
     ending = row.ending
     if ending is not None and any(ending.get(name) for name in ("message", "hint", "line")):
@@ -114,7 +121,7 @@ def view_job(
         name=row.name,
         phase=row.phase.value,
         detail=row.detail,
-        owner=owner.name if owner else "",
+        owner=owners[row.owner_id],
         workspace_id=row.workspace_id,
         spec=row.spec,
         flavor=row.flavor,

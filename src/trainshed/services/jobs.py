@@ -64,7 +64,8 @@ def list_jobs(
         raise InvalidInput(f"The limit is 1 to {_MOST_JOBS}.", where="limit")
     with read(platform.engine) as connection:
         rows = db.list_jobs(connection, caller.workspace_id, wanted, limit, before)
-        return [view_job(platform, connection, row) for row in rows]
+        owners: dict[str, str] = {}
+        return [view_job(platform, connection, row, owners=owners) for row in rows]
 
 
 def get_job(platform: Platform, caller: Caller, ref: str) -> JobView:

@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from trainshed.control.planning import plan_attempt
-from trainshed.db.attempts import attempt_of, change_attempt, current_attempts
+from trainshed.control.planning import JobNames, names_of, plan_attempt
+from trainshed.db.attempts import AttemptRow, attempt_of, change_attempt, current_attempts
 from trainshed.db.engine import begin, read
 from trainshed.db.events import add_event
 from trainshed.db.jobs import JobRow
 from trainshed.db.nodes import all_nodes
-from trainshed.db.workspaces import workspace_by_id
+from trainshed.db.workspaces import WorkspaceRow, workspace_by_id
 from trainshed.durable import write_durably
 from trainshed.model.attempt import NodeReport
 from trainshed.model.errors import InvalidInput, TrainshedError, Unavailable
-from trainshed.model.flavor import find_flavor
+from trainshed.model.flavor import Node, find_flavor
 from trainshed.model.home import RunFolder
 from trainshed.model.launch_plan import NodeLaunch, from_json, to_json
 from trainshed.model.pools import find_pool, flavors_of
@@ -36,11 +35,11 @@ from trainshed.services.carried_code import CarriedFile, carry_code
 from trainshed.services.job_credentials import (
     create_job_credentials,
     grant_job_credentials,
-    load_job_secrets,
+    job_credentials,
+    read_job_secrets,
 )
 from trainshed.services.job_variables import CREDENTIAL_NAMES, credential_variables, remote_variables
 from trainshed.services.platform import Platform
-from trainshed.services.public_urls import obs_url
 from trainshed.services.remote_placement import (
     choose_ports,
     describe_places,
@@ -48,10 +47,10 @@ from trainshed.services.remote_placement import (
     network_of,
     place_nodes,
 )
+from trainshed.services.remote_site import RemoteSite, describe_site
 from trainshed.services.runner_mirror import Claim, Mirror, Piece
 from trainshed.services.slurm import slurm_engine
 from trainshed.services.ssh_keys import job_ssh_keys
-from trainshed.services.ssh_packages import ssh_packages_version
 from trainshed.services.ssh_tunnels import answer_tunnel, wanted_tunnels
 from trainshed.services.store_place import find_store
 from trainshed.services.vault import write_once
@@ -77,35 +76,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class RemoteSite:
-    """Facts of the site for a runner elsewhere; it adds the paths on its own machine."""
-
-    obs_url: str
-    ports: tuple[tuple[str, int], ...]
-    host_name: str
-    authority: str
-    uid: int
-    install_uid: int
-    allow_unsandboxed: bool
-    log_segment_bytes: int
-    disk_reserve_bytes: int
-    checkpoint_bytes: int
-    # How often a node brings checkpoints home while its job trains.
-    checkpoint_seconds: int
-    leftovers_bytes: int
-    host_folders: tuple[str, ...]
-    # The packages of the ssh server, for nodes that have none.
-    ssh_packages: str
-    # Where the machines of the pool keep the homes and the data of the workspace, and how much they may hold.
-    kept_folders: str
-    kept_quota_bytes: int
-    # How long and how much a node keeps for later jobs.
-    caches: dict[str, float]
-    # Seconds for which a platform that is away is waited for with what a job made.
-    patience: float
-
-
-@dataclass(frozen=True)
 class Ticket:
     """All that a node needs to begin."""
 
@@ -115,6 +85,16 @@ class Ticket:
     clock: float
     # The code itself, where it is small.
     code: tuple[CarriedFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a check-in needs of the database, read at once."""
+
+    nodes: list[Node]
+    names: JobNames
+    workspace: WorkspaceRow | None
+    secrets: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -139,12 +119,22 @@ def check_in(platform: Platform, runner: AttemptCaller, claim: Claim, clock: flo
     missing = tuple(index for index, present in enumerate(claims) if present is None)
     if missing:
         return Waiting(missing, mirrors[claim.node].asked_to_stop())
-    launches = _plan_once(platform, runner, [present for present in claims if present is not None])
+    with read(platform.engine) as connection:
+        facts = _Facts(
+            all_nodes(connection),
+            names_of(connection, job),
+            workspace_by_id(connection, job.workspace_id),
+            read_job_secrets(platform, connection, job.id),
+        )
+    launches, is_granted = _plan_once(
+        platform, runner, [present for present in claims if present is not None], facts
+    )
     launch = launches[claim.node]
-    secrets = _open_secrets(platform, job, launch)
+    secrets = _open_secrets(platform, job, launch, facts.secrets, is_granted=is_granted)
     _prepare(platform, mirrors[claim.node].folder, launch, secrets)
     code = carry_code(platform.store, launch.code_bucket, launch.code_prefix)
-    return Ticket(launch, _remote_site(platform, job, launch.network), secrets, platform.clock(), code)
+    site = describe_site(platform, job, launch.network, facts.workspace)
+    return Ticket(launch, site, secrets, platform.clock(), code)
 
 
 def take_report(
@@ -204,7 +194,7 @@ def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
     """A ticket as it is sent."""
     return {
         "launch": to_json(ticket.launch),
-        "site": asdict(ticket.site),
+        "site": to_json(ticket.site),
         "secrets": ticket.secrets,
         "clock": ticket.clock,
         "code": ticket.code,
@@ -220,14 +210,20 @@ def _mirrors(platform: Platform, job: JobRow, attempt: int) -> list[Mirror]:
     return [Mirror(platform.home, job.id, attempt, index) for index in range(job.nodes)]
 
 
-def _plan_once(platform: Platform, runner: AttemptCaller, claims: list[Claim]) -> tuple[NodeLaunch, ...]:
-    """The plans of all nodes: made by the first that asks, the same for all that ask later."""
+def _plan_once(
+    platform: Platform, runner: AttemptCaller, claims: list[Claim], facts: _Facts
+) -> tuple[tuple[NodeLaunch, ...], bool]:
+    """The plans of all nodes: made by the first that asks, the same for all that ask later.
+
+    Also whether the job's credentials were made valid just now.
+    """
+    is_granted = False
     job, attempt = runner.job, runner.attempt.attempt
     file = platform.home.run_folder(job.id, attempt, 0).path.parent / "plan.json"
     if not file.exists():
-        placements, launches = _plan(platform, job, attempt, claims)
+        placements, launches = _plan(platform, job, attempt, claims, facts)
         plan = {
-            "placements": [asdict(place) for place in placements],
+            "placements": [to_json(place) for place in placements],
             "launches": [to_json(each) for each in launches],
         }
         write_once(file, json.dumps(plan).encode())
@@ -242,20 +238,21 @@ def _plan_once(platform: Platform, runner: AttemptCaller, claims: list[Claim]) -
                 add_event(connection, job.id, platform.clock(), "info", "control", describe_places(places))
             if known is not None and known.state != "ended":
                 grant_job_credentials(platform, connection, job)
-    return tuple(from_json(NodeLaunch, item) for item in made["launches"])
+                is_granted = True
+    return tuple(from_json(NodeLaunch, item) for item in made["launches"]), is_granted
 
 
 def _plan(
-    platform: Platform, job: JobRow, attempt: int, claims: list[Claim]
+    platform: Platform, job: JobRow, attempt: int, claims: list[Claim], facts: _Facts
 ) -> tuple[tuple[Placement, ...], tuple[NodeLaunch, ...]]:
     network = network_of(str(job.spec.get("network", "platform")), job.nodes)
-    with read(platform.engine) as connection:
-        nodes = all_nodes(connection)
+    others: list[AttemptRow] = []
+    if network == "open":
         # Only whoever shares the machines' own network shares its ports.
-        running = current_attempts(connection).values() if network == "open" else ()
-    others = [row for row in running if row.job_id != job.id]
+        with read(platform.engine) as connection:
+            others = [row for row in current_attempts(connection).values() if row.job_id != job.id]
     pool = find_pool(str(job.spec.get("pool", "")), platform.settings.all_pools)
-    flavor = find_flavor(job.flavor, flavors_of(pool, nodes))
+    flavor = find_flavor(job.flavor, flavors_of(pool, facts.nodes))
     # Those of others that run may not be in use yet.
     taken = {int(place.get("ports", 0)) for row in others if row.state != "ended" for place in row.placements}
     ports = choose_ports(job.id, claims, taken) if network == "open" else 0
@@ -272,6 +269,7 @@ def _plan(
         platform_variables=remote_variables(platform, network) | interconnect_variables(pool.addresses),
         credential_names=CREDENTIAL_NAMES,
         spec={**job.spec, "network": network},
+        names=facts.names,
     )
 
 
@@ -290,9 +288,11 @@ def _find_devices(platform: Platform, job_id: str, attempt: int) -> dict[str, tu
     return {item.node: item.devices for item in found}
 
 
-def _open_secrets(platform: Platform, job: JobRow, launch: NodeLaunch) -> dict[str, str]:
-    credentials = create_job_credentials(platform, job.id)
-    own = load_job_secrets(platform, job.id)
+def _open_secrets(
+    platform: Platform, job: JobRow, launch: NodeLaunch, own: dict[str, str], *, is_granted: bool
+) -> dict[str, str]:
+    make = job_credentials if is_granted else create_job_credentials
+    credentials = make(platform, job.id)
     values = {**own, **credential_variables(credentials, (*job.spec.get("environment", {}), *own))}
     secrets = {name: values[name] for name in launch.secret_names}
     if launch.ssh_port:
@@ -311,48 +311,9 @@ def _prepare(platform: Platform, folder: RunFolder, launch: NodeLaunch, secrets:
         log_segment_bytes=settings.log_segment_mb << 20,
         checkpoint_bytes=settings.checkpoints_gb << 30,
     )
-    write_durably(folder.site, asdict(site))
+    write_durably(folder.site, to_json(site))
     write_durably(folder.secrets, secrets)
     write_durably(folder.launch, to_json(launch))
-
-
-def _remote_site(platform: Platform, job: JobRow, network: str) -> RemoteSite:
-    settings = platform.settings
-    pool = find_pool(str(job.spec.get("pool", "")), settings.all_pools)
-    variables = remote_variables(platform, network)
-    doors = [urlsplit(url) for url in (variables["TRAINSHED_URL"], variables["TRAINSHED_OBS_URL"])]
-    public = urlsplit(obs_url(settings)).hostname or ""
-    with read(platform.engine) as connection:
-        workspace = workspace_by_id(connection, job.workspace_id)
-    try:
-        authority = platform.home.tls_authority.read_text("ascii") if settings.serves_tls else ""
-    except FileNotFoundError:
-        authority = ""
-    return RemoteSite(
-        obs_url=obs_url(settings),
-        ports=tuple((public, door.port or (443 if door.scheme == "https" else 80)) for door in doors),
-        host_name=public if doors[0].scheme == "https" and network != "open" else "",
-        authority=authority,
-        uid=settings.job_uid_base + (workspace.number if workspace else 0),
-        install_uid=settings.install_uid,
-        allow_unsandboxed=settings.allow_unsandboxed,
-        log_segment_bytes=settings.log_segment_mb << 20,
-        disk_reserve_bytes=settings.disk_reserve_mb << 20,
-        checkpoint_bytes=settings.checkpoints_gb << 30,
-        checkpoint_seconds=settings.checkpoint_seconds,
-        leftovers_bytes=settings.leftovers_mb << 20,
-        host_folders=settings.host_folders,
-        ssh_packages=ssh_packages_version(),
-        kept_folders=f"{pool.shared_folder}/{job.workspace_id}" if pool.shared_folder else "",
-        kept_quota_bytes=settings.kept_quota_gb << 30,
-        caches={
-            "input_seconds": settings.input_cache_hours * 3600.0,
-            "input_bytes": float(settings.input_cache_gb << 30),
-            "environment_seconds": settings.node_environment_days * 86400.0,
-            "environment_bytes": float(settings.node_environment_gb << 30),
-        },
-        patience=settings.runner_patience_minutes * 60.0,
-    )
 
 
 def _read_report(data: dict[str, Any], job_id: str, attempt: int, node: int) -> NodeReport:

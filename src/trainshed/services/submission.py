@@ -216,9 +216,9 @@ def _insert(
         db_jobs.insert_job(connection, row)
         store_job_secrets(platform, connection, row.id, secrets)
         add_event(connection, row.id, row.created_at, "info", "platform", message)
+        view = view_job(platform, connection, row, owners={caller.user_id: caller.user_name})
     platform.ring()
-    with read(platform.engine) as connection:
-        return view_job(platform, connection, row)
+    return view
 
 
 def _workspace_name(platform: Platform, workspace_id: str) -> str:

@@ -221,6 +221,18 @@ def test_a_stop_right_after_the_start_outlives_the_controller(
         time.sleep(0.5)
 
 
+def copy_state(state: Path, target: Path, deadline: float) -> None:
+    """Copy what a controller saves, whole: it replaces its files while it runs."""
+    while True:
+        try:
+            shutil.copytree(state, target, ignore=shutil.ignore_patterns("*.new"))
+            return
+        except shutil.Error:
+            shutil.rmtree(target)
+            assert time.monotonic() < deadline, "Slurm's state cannot be copied"
+            time.sleep(0.1)
+
+
 def test_what_an_old_state_brings_back_is_cancelled(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     state = yard.cluster.folder / "state"
     launch = yard.submit("revenant", pool="closed")
@@ -230,7 +242,7 @@ def test_what_an_old_state_brings_back_is_cancelled(yard: Any, monkeypatch: pyte
     while name.encode() not in (state / "job_state").read_bytes():
         assert time.monotonic() < deadline, "Slurm does not save its jobs"
         time.sleep(0.3)
-    shutil.copytree(state, state.with_name("old"))
+    copy_state(state, state.with_name("old"), deadline)
     yard.engine.cancel("revenant", 1, reason="enough")
     run_to_the_end(yard, launch)
     yard.cluster.kill("slurmctld")

@@ -109,7 +109,7 @@ def test_a_stop_reaches_the_runner_through_the_mirror(yard: Any) -> None:
 
 
 def test_a_runner_that_does_not_obey_is_ended_by_slurm(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainshed.engines.slurm.engine._STOP_MARGIN", 1.0)
+    monkeypatch.setattr("trainshed.engines.slurm.attempt_folder._STOP_MARGIN", 1.0)
     yard.work = "deaf"
     launch = yard.submit("deaf", grace=0)
     yard.until(launch, "alive")

@@ -6,11 +6,14 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from trainshed.engines.engine import NodeObservation, RemoteStart
 from trainshed.engines.slurm.accounts import own_account
 from trainshed.engines.slurm.attempt_folder import AttemptFolder, Submission
 from trainshed.engines.slurm.commands import Commands
 from trainshed.engines.slurm.engine import SlurmEngine
+from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.home import Home
 from trainshed.model.pools import Pool
 
@@ -45,8 +48,12 @@ class Site:
 
     def say(self, state: str, reason: str) -> None:
         """Let the controller say this, and wait until it was heard."""
-        self._answer.write_text(f"5|{state}|{reason}||N/A|{own_account()}|all|{NAME}\n")
+        self.write(state, reason)
         self.engine._board.find(NAME, fresh=True)
+
+    def write(self, state: str, reason: str) -> None:
+        """What the controller says from now on."""
+        self._answer.write_text(f"5|{state}|{reason}||N/A|{own_account()}|all|{NAME}\n")
 
     def look(self) -> list[NodeObservation]:
         return self.engine.describe("job", 1, 1)
@@ -96,3 +103,21 @@ def test_a_controller_that_is_away_ends_what_was_seen(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert [node.state for node in site.look()] == ["queued"]
+
+
+def test_slurm_is_asked_at_once_who_ended_a_node_that_had_just_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainshed.engines.slurm.board._WAIT_SECONDS", 60.0)
+    site = Site(tmp_path)
+    site.say("PENDING", "Priority")
+    site.folder.node(0).claim.write_text('{"node": 0, "nonce": "x", "host": "n1", "address": "10.0.0.1"}')
+    # What Slurm said is older than the start: the next answer is waited for.
+    assert [node.state for node in site.look()] == ["alive"]
+    ending = Ending("stopped", "stop", "stopped", "It was asked to stop.")
+    report = NodeReport("job", 1, 0, 0, "ended", ending=ending, ended_at=time.time())
+    site.folder.write_report(report)
+    site.write("PREEMPTED", "None")
+    (seen,) = site.look()
+    assert seen.report is not None and seen.report.ending is not None
+    assert (seen.state, seen.report.ending.code) == ("ended", "preempted")

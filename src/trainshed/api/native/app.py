@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -84,12 +84,9 @@ def _create_api(platform: Platform) -> FastAPI:
     pulses = PulseReader(platform)
     app.state.board = PulseBoard(pulses.read, pulses.is_current)
     install_error_handlers(app)
-    app.include_router(health.router)
-    app.include_router(tokens.open_router, prefix=PREFIX)
-    app.include_router(ssh.tunnel_router, prefix=PREFIX)
-    # Runners of other machines carry tokens of their own kind.
+    # Runners of other machines carry tokens of their own kind. They and jobs come first: routes are tried in order.
     app.include_router(runners.router, prefix=PREFIX)
-    private = APIRouter(prefix=PREFIX, dependencies=[Depends(current_caller)])
+    private = [Depends(current_caller)]
     for module in (
         jobs,
         logs,
@@ -105,14 +102,16 @@ def _create_api(platform: Platform) -> FastAPI:
         users,
         workspaces,
     ):
-        private.include_router(module.router)
+        app.include_router(module.router, prefix=PREFIX, dependencies=private)
+    app.include_router(health.router)
+    app.include_router(tokens.open_router, prefix=PREFIX)
+    app.include_router(ssh.tunnel_router, prefix=PREFIX)
 
-    @private.get("/openapi.json", summary="This document", tags=["health"])
+    @app.get(f"{PREFIX}/openapi.json", summary="This document", tags=["health"], dependencies=private)
     def openapi() -> dict[str, Any]:
         """The description of this API in the OpenAPI format."""
         return _describe(app)
 
-    app.include_router(private)
     return app
 
 

@@ -35,6 +35,10 @@ def _current_runner(request: Request, platform: PlatformOf) -> AttemptCaller:
     return authenticate_attempt(platform, _token(request))
 
 
+async def _current_token(request: Request) -> str:
+    return _token(request)
+
+
 def _token(request: HTTPConnection) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
@@ -43,6 +47,8 @@ def _token(request: HTTPConnection) -> str:
 
 
 RunnerOf = Annotated[AttemptCaller, Depends(_current_runner)]
+# Where every node of every job comes by: they look for the attempt themselves, without another thread in between.
+TokenOf = Annotated[str, Depends(_current_token)]
 
 
 class CheckIn(RequestModel):
@@ -81,8 +87,9 @@ class FailedStart(RequestModel):
 
 
 @router.post("/check-in", summary="Take a node of an attempt", response_model=None)
-def check_in(platform: PlatformOf, runner: RunnerOf, body: CheckIn) -> JSONResponse:
+def check_in(platform: PlatformOf, token: TokenOf, body: CheckIn) -> JSONResponse:
     """202 until all nodes are there; then the node's launch plan, its secrets and the site's facts."""
+    runner = authenticate_attempt(platform, token)
     claim = Claim(
         body.node,
         body.nonce,
@@ -110,19 +117,18 @@ def tell_failed_start(platform: PlatformOf, runner: RunnerOf, body: FailedStart)
 @router.post("/report", summary="Send logs, metrics and the state of a node", response_model=None)
 async def report(
     platform: PlatformOf,
-    runner: RunnerOf,
+    token: TokenOf,
     request: Request,
     node: Annotated[int, Query(ge=0)],
     nonce: Annotated[str, Query(max_length=64)],
 ) -> JSONResponse:
     """Pieces of files go where they belong; the answer tells how far each file has come, and whether to stop."""
     body = await request.body()
-    return await anyio.to_thread.run_sync(_take_report, platform, runner, node, nonce, body)
+    return await anyio.to_thread.run_sync(_take_report, platform, token, node, nonce, body)
 
 
-def _take_report(
-    platform: Platform, runner: AttemptCaller, node: int, nonce: str, body: bytes
-) -> JSONResponse:
+def _take_report(platform: Platform, token: str, node: int, nonce: str, body: bytes) -> JSONResponse:
+    runner = authenticate_attempt(platform, token)
     head, _, rest = body.partition(b"\n")
     try:
         said: dict[str, Any] = json.loads(head)

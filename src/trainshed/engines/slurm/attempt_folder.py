@@ -25,6 +25,8 @@ _MOST_FOLDERS = 2000
 _UNCONFIRMED_SECONDS = 10.0
 # The longest pause between two tries to hand over what Slurm does not take just now.
 _LONGEST_PAUSE = 60.0
+# A stop that the runner does not carry out: after the grace, and this much more, Slurm ends the job.
+_STOP_MARGIN, _UPLOAD_MARGIN = 30.0, 1800.0
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,16 @@ class AttemptFolder:
         stop = self.node(index).stop
         if not stop.exists() or (_read(stop).get("by") == "slurm" and "by" not in request):
             write_durably(stop, request)
+
+    def has_disobeyed(self, submission: Submission, now: float) -> bool:
+        """Whether nodes that were asked to stop have had their time for it."""
+        waited = now - min(self.node(index).stop.stat().st_mtime for index in range(submission.nodes))
+        reports = [self.report(index) for index in range(submission.nodes)]
+        if not any(reports):
+            # Nothing of the user's runs yet.
+            return waited > _STOP_MARGIN / 2
+        brings_home = any(report is not None and report.stage == "uploading" for report in reports)
+        return waited > submission.grace + (_UPLOAD_MARGIN if brings_home else _STOP_MARGIN)
 
     def write_report(self, report: NodeReport, *, unless_ended: bool = False) -> None:
         """Write a node's report in the place of its runner; maybe only if that has not delivered its last one."""

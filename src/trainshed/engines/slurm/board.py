@@ -24,7 +24,7 @@ from trainshed.model.pools import Pool
 
 __all__ = ["Board", "Unconfirmed"]
 
-_AT_LEAST_SECONDS = 0.5
+_AT_LEAST_SECONDS = 1.0
 # A controller that takes long to answer is asked the more seldom, up to this.
 _TIMES_AS_LONG, _AT_MOST_SECONDS = 10.0, 10.0
 _AFTER_FAULT_SECONDS = 2.0
@@ -76,19 +76,30 @@ class Board:
         self._accounting_again_at = float("-inf")
         self.answered_at = monotonic()
 
-    def find(self, name: str, account: str = "", *, number: int = 0, fresh: bool = False) -> list[QueuedJob]:
+    def find(
+        self,
+        name: str,
+        account: str = "",
+        *,
+        number: int = 0,
+        fresh: bool = False,
+        is_patient: bool = False,
+    ) -> list[QueuedJob]:
         """The jobs of that name that Slurm knows: those that live first, then the latest.
 
         `account` is whose they are, empty the platform's own: anybody may give that name to a job. `number` is what
         Slurm called it when it took it: a site may have changed its name.
         Raises Unavailable while the controller does not answer, or has not since the job was changed. `fresh` waits
         for an answer to a question asked now; else what was heard last is told while the next answer is on its way.
+        A job that was changed hurries the next question, unless the caller is patient: jobs are handed over and begin
+        all the time.
         """
         if fresh:
             self._wait(self._begun_at + _LONGEST_WAIT - self._monotonic())
             self._require_answer(0.0)
             self._asked_at = float("-inf")
-        if self._monotonic() - self._asked_at >= self._pause():
+        is_changed = self._answer_of < self._changed.get(name, float("-inf")) and self._fault is None
+        if self._monotonic() - self._asked_at >= self._pause() or (is_changed and not is_patient):
             with self._lock:
                 if self._asking is None or not self._asking.is_alive():
                     self._begun_at = self._monotonic()
@@ -170,7 +181,6 @@ class Board:
         """Something was just changed at a job: what was asked before does not count for it."""
         with self._lock:
             self._changed[name] = self._monotonic()
-            self._asked_at = float("-inf")
 
     @property
     def silent_for(self) -> float:
@@ -232,6 +242,5 @@ class Board:
         ended = self._monotonic()
         with self._lock:
             self._changed = {name: at for name, at in self._changed.items() if at > self._answer_of}
-            # What was changed meanwhile is asked about at once.
-            self._asked_at = float("-inf") if self._changed and self._fault is None else ended
+            self._asked_at = ended
         self._took = ended - begun

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from trainshed.engines.engine import Allocation, AttemptLaunch, NodeObservation, RemoteStart, StopOutcome
@@ -32,6 +33,7 @@ from trainshed.engines.slurm.observation import (
 )
 from trainshed.engines.slurm.reasons import Words, explain_end, explain_refusal
 from trainshed.engines.slurm.sight import require_sight
+from trainshed.engines.slurm.waiting import WaitingAttempts
 from trainshed.model.attempt import Ending, NodeReport
 from trainshed.model.errors import NotAllowed, Unavailable
 from trainshed.model.flavor import Node
@@ -42,8 +44,6 @@ __all__ = ["SlurmEngine"]
 
 # So often a job that Slurm took and does not show is handed over again.
 _MOST_TRIES = 20
-# A stop that the runner does not carry out: after the grace, and this much more, Slurm ends the job.
-_STOP_MARGIN, _UPLOAD_MARGIN = 30.0, 1800.0
 # What is left in Slurm so long after its attempt's end was brought back by a controller that had lost some time.
 _LEFT_OVER_SECONDS = 60.0
 
@@ -77,8 +77,7 @@ class SlurmEngine:
         self._bring_home = bring_home
         self._board = Board(self._commands, platform, self._pools)
         self._folders = AttemptFolders(home)
-        # By their names: what was seen of attempts that wait in Slurm, and what Slurm had said.
-        self._waiting: dict[str, tuple[list[QueuedJob], list[NodeObservation]]] = {}
+        self._waiting = WaitingAttempts()
         bad_nodes = BadNodes(home.run / "slurm-nodes.json")
         self._machines = Machines(self._commands, bad_nodes, clock)
 
@@ -148,8 +147,10 @@ class SlurmEngine:
         """What the mirrors and Slurm say of each node; of an attempt that waits as before, the very same list."""
         folder = self._folders.find(job_id, attempt)
         submission = folder.read()
-        if submission is not None and (known := self._waits_as_before(folder, submission)) is not None:
-            return known
+        if submission is not None:
+            known = self._waiting.find(folder, submission, partial(self._find, is_patient=True))
+            if known is not None:
+                return known
         sights = [folder.sight(index) for index in range(nodes)]
         if all(is_plain_end(sight.report) for sight in sights):
             # They have said all there is: Slurm need not be asked.
@@ -191,7 +192,7 @@ class SlurmEngine:
             if job.is_waiting:
                 # By its state as well: one that starts at this very moment is stopped by its runner.
                 self._scancel(submission, job, "--state=PENDING")
-            elif not job.is_over and self._has_disobeyed(folder, submission):
+            elif not job.is_over and folder.has_disobeyed(submission, self._clock()):
                 self._scancel(submission, job)
 
     def salvage(self, job_id: str, attempt: int) -> None:
@@ -270,8 +271,11 @@ class SlurmEngine:
             launch, pool, start, self._platform, left_out, longest, is_warned=is_warned
         )
 
-    def _find(self, submission: Submission, *, fresh: bool = False) -> list[QueuedJob]:
-        return self._board.find(submission.name, submission.account, number=submission.id, fresh=fresh)
+    def _find(
+        self, submission: Submission, *, fresh: bool = False, is_patient: bool = False
+    ) -> list[QueuedJob]:
+        name, account, number = submission.name, submission.account, submission.id
+        return self._board.find(name, account, number=number, fresh=fresh, is_patient=is_patient)
 
     def _ask_end(self, submission: Submission) -> JobEnd | None:
         return self._board.ask_end(
@@ -283,7 +287,8 @@ class SlurmEngine:
     ) -> list[NodeObservation]:
         now = self._clock()
         try:
-            jobs = self._find(submission)
+            # Who sent the signal by which a node ended, only Slurm knows, and only if it is asked after that.
+            jobs = self._find(submission, is_patient=not any(sight.has_ended for sight in sights))
         except Unavailable as silence:
             fault: Unavailable | None = silence
             if submission.refusal:
@@ -292,7 +297,6 @@ class SlurmEngine:
             elif isinstance(silence, Unconfirmed) and now - submission.submitted_at < submission.pause:
                 fault = None
             return observe_without_slurm(sights, fault, now=now, silent_for=self._board.silent_for)
-        self._waiting.pop(submission.name, None)
         job = self._choose(jobs, folder, submission)
         if job is None and not has_begun(sights):
             if now - submission.submitted_at < submission.pause:
@@ -318,24 +322,8 @@ class SlurmEngine:
             recall=lambda report: self._recall(submission, report),
         )
         if len(jobs) == 1 and all(node.state == "queued" for node in seen):
-            self._waiting[submission.name] = jobs, seen
+            self._waiting.remember(submission, jobs, seen)
         return seen
-
-    def _waits_as_before(self, folder: AttemptFolder, submission: Submission) -> list[NodeObservation] | None:
-        """What was seen of an attempt that waits, if Slurm says the same of it and nobody has been in its folders.
-
-        Hundreds may wait, and the loop looks at all of them whenever one of them moves.
-        """
-        known = self._waiting.get(submission.name)
-        if known is None:
-            return None
-        try:
-            if self._find(submission) == known[0] and folder.is_untouched(submission.nodes):
-                return known[1]
-        except Unavailable:
-            pass
-        del self._waiting[submission.name]
-        return None
 
     def _recall(self, submission: Submission, report: NodeReport) -> str:
         """How a job ended: by the controller, or by accounting, where there is any, if that knows it no more."""
@@ -400,16 +388,6 @@ class SlurmEngine:
         except Unavailable as fault:
             log.info("%s cannot be cancelled in Slurm yet: %s", submission.name, fault)
         self._board.note_change(submission.name)
-
-    def _has_disobeyed(self, folder: AttemptFolder, submission: Submission) -> bool:
-        asked = min(folder.node(index).stop.stat().st_mtime for index in range(submission.nodes))
-        waited = self._clock() - asked
-        reports = [folder.report(index) for index in range(submission.nodes)]
-        if not any(reports):
-            # Nothing of the user's runs yet.
-            return waited > _STOP_MARGIN / 2
-        brings_home = any(report is not None and report.stage == "uploading" for report in reports)
-        return waited > submission.grace + (_UPLOAD_MARGIN if brings_home else _STOP_MARGIN)
 
     def _report(self, job_id: str, attempt: int, index: int, ending: Ending) -> NodeReport:
         now = self._clock()
