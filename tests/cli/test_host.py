@@ -61,7 +61,7 @@ def test_a_killed_part_comes_back(platform_up: Any, support: Any, part: str) -> 
         lambda: (
             platform_up.pids()[part] not in (0, before[part]) and platform_up.cli("status").exit_code == 0
         ),
-        seconds=60,
+        seconds=120,
         what=f"{part} is up again",
     )
     after = platform_up.pids()
@@ -132,7 +132,7 @@ def test_in_the_foreground_ctrl_c_stops_everything(tmp_path: Path, support: Any)
     try:
         support.wait_until(
             lambda: home.state.exists() and json.loads(home.state.read_bytes())["ready"],
-            seconds=60,
+            seconds=120,
             what="ready",
         )
         state = json.loads(home.state.read_bytes())

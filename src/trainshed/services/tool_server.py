@@ -16,7 +16,8 @@ from trainshed.services.platform import Platform
 
 __all__ = ["claim_tool_server", "ensure_tool_server", "tools_url"]
 
-_START_SECONDS = 20.0
+# Less than clients wait for an answer; a busy machine takes long to start a process.
+_START_SECONDS = 50.0
 _starting = threading.Lock()
 _children: list[subprocess.Popen[bytes]] = []
 

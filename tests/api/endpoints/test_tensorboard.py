@@ -115,7 +115,7 @@ def test_for_an_ended_job_and_its_end(platform: Any, client: Client, tmp_path: P
 
 
 def test_for_a_running_job_live(platform: Any, client: Client, tmp_path: Path, support: Any) -> None:
-    job = submit(client, tmp_path, "live", 100)
+    job = submit(client, tmp_path, "live", 600)
     log = platform.home.run_folder(job.id, 1, 0).rank_log(0)
     support.wait_until(lambda: log.exists() and "written" in log.read_text())
     opened = client.open_tensorboard("live", "/job/outputs/train_url")
