@@ -136,7 +136,11 @@ def test_mpirun_reaches_the_other_node_and_users_reach_both(lab: Any, support: A
     def log() -> str:
         return str(lab.cli("logs", "mpi").stdout)
 
-    support.wait_until(lambda: log().count("sum 3") == 2, seconds=120, what="both ranks' sums")
+    try:
+        support.wait_until(lambda: log().count("sum 3") == 2, seconds=150, what="both ranks' sums")
+    except AssertionError as fault:
+        told = [lab.cli(*words).output for words in (("explain", "mpi"), ("logs", "mpi", "--all"))]
+        raise AssertionError("\n".join([str(fault), *told])) from None
     assert "rank 0 on mpi-0" in log() and "rank 1 on mpi-1" in log()
     names = [lab.cli("ssh", "mpi", "--node", str(node), "--", "hostname") for node in (0, 1)]
     assert [name.stdout.strip() for name in names] == ["mpi-0", "mpi-1"], names
