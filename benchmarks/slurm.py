@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=21, help="of the first line")
+    parser.add_argument("--rounds", type=int, default=21, help="of the first line; 0 leaves it out")
     parser.add_argument("--jobs", type=int, default=200, help="of the throughput; 0 leaves it out")
     parser.add_argument("--turns", type=int, default=1, help="of the throughput")
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="jobs at a time")
@@ -104,20 +104,24 @@ def _tell(
     seen: dict[str, list[float]],
     rates: dict[str, list[float]],
 ) -> None:
-    added = [
-        1000 * (platform - raw) for platform, raw in zip(written["platform"], written["sbatch"], strict=True)
-    ]
-    print_table(
-        f"Milliseconds from submit to the first line, {options.rounds} rounds in turns",
-        ["who", "written", "min", "max", "seen"],
-        [
-            [name, *(1000 * value for value in (statistics.median(times), min(times), max(times)))]
-            + [1000 * statistics.median(seen[name])]
-            for name, times in written.items()
-        ],
-    )
-    say(f"added: {statistics.median(added):.0f} ms in the middle, {statistics.mean(added):.0f} ms on average")
-    results: dict[str, object] = {"first_line_added_ms": summarize(added)}
+    results: dict[str, object] = {}
+    if options.rounds:
+        added = [
+            1000 * (platform - raw)
+            for platform, raw in zip(written["platform"], written["sbatch"], strict=True)
+        ]
+        print_table(
+            f"Milliseconds from submit to the first line, {options.rounds} rounds in turns",
+            ["who", "written", "min", "max", "seen"],
+            [
+                [name, *(1000 * value for value in (statistics.median(times), min(times), max(times)))]
+                + [1000 * statistics.median(seen[name])]
+                for name, times in written.items()
+            ],
+        )
+        middle, average = statistics.median(added), statistics.mean(added)
+        say(f"added: {middle:.0f} ms in the middle, {average:.0f} ms on average")
+        results["first_line_added_ms"] = summarize(added)
     if options.jobs:
         ratio = statistics.median(
             platform / raw for platform, raw in zip(rates["platform"], rates["sbatch"], strict=True)
