@@ -7,6 +7,7 @@ Of the classes that a runner knows, a short job uses a third. What `@dataclass` 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from _thread import RLock
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ __all__ = ["put_off_methods"]
 
 _FIELDS, _INIT, _SET = "__dataclass_fields__", "__init__", "_set_new_attribute"
 _KIND, _KINDS = "_is_type", ("ClassVar", "InitVar", "KW_ONLY")
+# What this does with `dataclasses` was tried with these; any other Python starts a little later.
+_TRIED = ((3, 11), (3, 12), (3, 13))
 _lock = RLock()
 
 
@@ -31,10 +34,10 @@ class _LateFields:
 
 
 def put_off_methods() -> None:
-    """From now on, let `@dataclass` do its work late. Where this Python's `dataclasses` is built otherwise, all is as ever."""
+    """From now on, let `@dataclass` do its work late. Where this Python's `dataclasses` may be built otherwise, all is as ever."""
     decorate: Callable[..., Any] = dataclasses.dataclass
     set_now: Callable[[type, str, Any], bool] | None = vars(dataclasses).get(_SET)
-    if set_now is None:
+    if set_now is None or sys.version_info[:2] not in _TRIED:
         return
     stand_ins: dict[type, Any] = {}
     finished: dict[type, Any] = {}
