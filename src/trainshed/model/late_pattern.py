@@ -14,12 +14,15 @@ class _LatePattern:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def __getattr__(self, name: str) -> Any:
-        # Asked once: from then on the pattern's own methods are attributes of this object.
+    def compile(self) -> re.Pattern[str]:
         pattern = re.compile(self._text)
+        # From now on the pattern's own methods are attributes of this object.
         for each in _METHODS:
             setattr(self, each, getattr(pattern, each))
-        return getattr(pattern, name)
+        return pattern
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.compile(), name)
 
 
 _known: list[_LatePattern] = []
@@ -34,4 +37,5 @@ def late_pattern(text: str) -> re.Pattern[str]:
 def compile_patterns() -> None:
     """Compile all patterns that are known by now: a process that forks many others does it once for all of them."""
     for pattern in _known:
-        getattr(pattern, "search")  # noqa: B009
+        if "search" not in vars(pattern):
+            pattern.compile()

@@ -238,6 +238,7 @@ class SlurmEngine:
                     return False
             except Unavailable:
                 return False
+            self._waiting.forget(submission)
         folder.remove()
         return True
 

@@ -36,3 +36,7 @@ class WaitingAttempts:
             pass
         del self._known[submission.name]
         return None
+
+    def forget(self, submission: Submission) -> None:
+        """An attempt that is over waits no more, also one of which Slurm was not asked again."""
+        self._known.pop(submission.name, None)
